@@ -1,0 +1,36 @@
+"""What a sampler may look at: one task's examples, each described by the fields it asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Task:
+    """The N examples of D_t. A field is None unless the sampler named it in `needs`."""
+
+    labels: Tensor  # (N,) classes
+    speed: Tensor | None = None  # (N,) learning speed, Eq. 1, or another score where high means quick
+    features: Tensor | None = None  # (N, D) what the last layer sees
+    logits: Tensor | None = None  # (N, C) of the task's own classes
+    losses: Tensor | None = None  # (N,) cross-entropy
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def subset(self, index: Tensor) -> Task:
+        """The same fields for some of the examples, in the order of `index`."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Task(**{name: None if value is None else value[index] for name, value in values.items()})
+
+    def need(self, name: str) -> Tensor:
+        """The field `name`, checked: there, and finite."""
+        value = getattr(self, name)
+        if value is None:
+            raise ValueError(f"this sampler needs `{name}`, which the task does not have")
+        if not torch.isfinite(value).all():
+            raise ValueError(f"`{name}` has values that are not finite: the network has diverged")
+        return value
