@@ -1,0 +1,108 @@
+"""Learning speed (paper, Eq. 1): how often an example was classified correctly while its task was learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+class LearningSpeed:
+    """One count per example and a number of epochs; their ratio is the learning speed.
+
+    With `matrix=True` it also keeps M, the epoch-wise classification matrix, one bit per entry.
+    """
+
+    def __init__(self, n: int, matrix: bool = False) -> None:
+        self.count = torch.zeros(n, dtype=torch.int32)
+        self.epochs = 0
+        self.rows: list[np.ndarray] | None = [] if matrix else None  # M, each epoch packed to n/8 bytes
+        self._seen = torch.zeros(n, dtype=torch.bool)  # in the epoch under way
+        self._correct = torch.zeros(n if matrix else 0, dtype=torch.bool)
+        self._epoch: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    def update(self, index: Tensor, correct: Tensor, epoch: int) -> None:
+        """Count the examples `index` that were classified correctly; an example counts once per epoch."""
+        if epoch != self._epoch:
+            self._close_epoch()
+            self._epoch, self.epochs = epoch, self.epochs + 1
+            self._seen.zero_()
+            self._correct.zero_()
+        if self.count.device != correct.device:  # counting where the logits are spares a wait for the device
+            self.count, self._seen, self._correct = (
+                t.to(correct.device) for t in (self.count, self._seen, self._correct)
+            )
+        index = index.to(correct.device, torch.long)
+        first = correct & ~self._seen[index]
+        self.count[index] += first
+        self._seen[index] = True
+        if self.rows is not None:
+            self._correct[index] |= first
+
+    @property
+    def value(self) -> Tensor:
+        """Learning speed of every example, in [0, 1]."""
+        return self.count.cpu().float() / max(self.epochs, 1)
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """M: epochs x examples, boolean."""
+        if self.rows is None:
+            raise ValueError("M was not kept: use LearningSpeed(n, matrix=True)")
+        self._close_epoch()
+        packed = np.stack(self.rows) if self.rows else np.zeros((0, (len(self) + 7) // 8), np.uint8)
+        return np.unpackbits(packed, axis=1, count=len(self)).astype(bool)
+
+    def _close_epoch(self) -> None:
+        if self.rows is not None and len(self.rows) < self.epochs:
+            self.rows.append(np.packbits(self._correct.cpu().numpy()))
+
+    def state_dict(self) -> dict[str, Tensor | int]:
+        """Enough to go on after a checkpoint at the end of an epoch (M is not part of it)."""
+        return {"count": self.count.cpu(), "epochs": self.epochs}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.count, self.epochs, self._epoch = state["count"], state["epochs"], None
+
+
+class SpeedHook:
+    """A forward hook that reads the stream batch's predictions off the pass that the training step makes anyway.
+
+    A step may forward memory first (GEM), the stream first, or both concatenated (ER): the stream's pass is the
+    first one whose leading rows are the stream batch. All other passes of the step are replay and are not counted.
+    """
+
+    def __init__(self, net: nn.Module, speed: LearningSpeed, predict: Callable[[Tensor], Tensor]) -> None:
+        self.speed, self.predict = speed, predict
+        self._batch: tuple[Tensor, Tensor, Tensor, int] | None = None
+        self._handle = net.register_forward_hook(self)
+
+    def expect(self, inputs: Tensor, labels: Tensor, index: Tensor, epoch: int) -> None:
+        """Announce the stream batch of the step that comes."""
+        self._batch = inputs, labels, index, epoch
+
+    def __call__(self, net: nn.Module, args: tuple, output: Tensor | tuple) -> None:
+        if self._batch is None:
+            return
+        inputs, labels, index, epoch = self._batch
+        given = args[0]
+        n = len(inputs)
+        if given is not inputs and not (len(given) >= n and torch.equal(given[:n], inputs)):
+            return
+        self._batch = None
+        logits = output[0] if isinstance(output, tuple) else output
+        self.speed.update(index, self.predict(logits[:n].detach()) == labels, epoch)
+
+    @property
+    def waiting(self) -> bool:
+        """True if the announced batch has not passed through the network."""
+        return self._batch is not None
+
+    def remove(self) -> None:
+        self._handle.remove()
+        self._batch = None

@@ -1,0 +1,76 @@
+"""ResNet-18 for small images (3x3 stem, no pooling before the blocks) and its narrower and shallower relatives."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from backbone import MammothBackbone, register_backbone
+
+Shape = tuple[int, int, int]
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut."""
+
+    def __init__(self, in_planes: int, planes: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(in_planes, planes, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(planes)
+        self.conv2 = nn.Conv2d(planes, planes, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(planes)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or in_planes != planes:
+            self.shortcut = nn.Sequential(nn.Conv2d(in_planes, planes, 1, stride, bias=False), nn.BatchNorm2d(planes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+
+
+class ResNet(MammothBackbone):
+    """A stem and one stage per entry of `blocks`; each stage after the first halves the image and doubles the width."""
+
+    def __init__(self, blocks: list[int], num_classes: int, nf: int, input_shape: Shape = (3, 32, 32)) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(input_shape[0], nf, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(nf)
+        planes = nf
+        for stage, depth in enumerate(blocks):
+            width = nf * 2**stage
+            layers = []
+            for i in range(depth):
+                layers.append(BasicBlock(planes, width, 2 if stage and i == 0 else 1))
+                planes = width
+            setattr(self, f"layer{stage + 1}", nn.Sequential(*layers))
+        self.n_stages, self.feature_dim = len(blocks), planes
+        self.classifier = nn.Linear(planes, num_classes)
+
+    def embed(self, x: Tensor) -> Tensor:
+        out = F.relu(self.bn1(self.conv1(x)))
+        for stage in range(self.n_stages):
+            out = getattr(self, f"layer{stage + 1}")(out)
+        return F.avg_pool2d(out, out.shape[2]).flatten(1)
+
+
+@register_backbone("resnet18")
+def resnet18(num_classes: int, num_filters: int = 64, input_shape: Shape = (3, 32, 32)) -> ResNet:
+    return ResNet([2, 2, 2, 2], num_classes, num_filters, input_shape)
+
+
+@register_backbone("reduced-resnet18")
+def reduced_resnet18(num_classes: int, input_shape: Shape = (3, 32, 32)) -> ResNet:
+    """The narrow ResNet-18 of the GEM paper."""
+    return ResNet([2, 2, 2, 2], num_classes, 20, input_shape)
+
+
+@register_backbone("small-resnet18")
+def small_resnet18(num_classes: int, num_filters: int = 32, input_shape: Shape = (3, 32, 32)) -> ResNet:
+    """The SBS paper's Small ResNet: width and depth of ResNet-18 divided by two, that is one block per stage."""
+    return ResNet([1, 1, 1, 1], num_classes, num_filters, input_shape)
+
+
+@register_backbone("tiny-resnet18")
+def tiny_resnet18(num_classes: int, num_filters: int = 16, input_shape: Shape = (3, 32, 32)) -> ResNet:
+    """The SBS paper's Tiny ResNet: width and depth divided by four, that is two of the four stages, a block each."""
+    return ResNet([1, 1], num_classes, num_filters, input_shape)

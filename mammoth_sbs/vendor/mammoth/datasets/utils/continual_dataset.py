@@ -1,0 +1,172 @@
+"""A data set cut into tasks, and the loader that feeds one task to training."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from datasets.utils.sources import Images, load
+from mammoth_sbs.errors import UserError
+from utils.augmentations import Augment, DeNormalize, Normalize, to_float
+from utils.conf import base_path
+
+
+class MammothDatasetWrapper:
+    """One task's images as one uint8 tensor, with labels, places in the whole data set, and extra fields."""
+
+    def __init__(self, data: Tensor, targets: Tensor, indexes: np.ndarray, transform: Augment) -> None:
+        self.data, self.targets, self.indexes, self.transform = data, targets, indexes, transform
+        self.extra_return_fields: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def add_extra_return_field(self, field_name: str, field_value: Sequence | Tensor) -> None:
+        """Let every batch carry `field_value` of its examples, as a further element."""
+        setattr(self, field_name, field_value)
+        self.extra_return_fields += (field_name,)
+
+    def batch(self, index: Tensor, generator: Generator | None = None) -> tuple[Tensor, ...]:
+        """`(inputs, labels, not_aug_inputs, *extra fields)` of some examples."""
+        images = self.data[index]
+        extra = (self._field(name, index) for name in self.extra_return_fields)
+        return (self.transform(images, generator), self.targets[index], to_float(images), *extra)
+
+    def _field(self, name: str, index: Tensor) -> Tensor:
+        value = getattr(self, name)
+        if isinstance(value, range):  # a running number needs no memory
+            return index * value.step + value.start
+        return torch.as_tensor(value)[index]
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        return tuple(field[0] for field in self.batch(torch.tensor([index])))
+
+
+class TaskLoader:
+    """Batches of a task. Order and augmentation come from its own generator, whatever else draws random numbers."""
+
+    def __init__(self, dataset: MammothDatasetWrapper, batch_size: int, shuffle: bool = False,
+                 drop_last: bool = False, seed: int = 0) -> None:
+        self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last
+        self.generator = Generator().manual_seed(seed)
+
+    def __len__(self) -> int:
+        return len(self.dataset) // self.batch_size if self.drop_last else -(-len(self.dataset) // self.batch_size)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        n = len(self.dataset)
+        order = torch.randperm(n, generator=self.generator) if self.shuffle else torch.arange(n)
+        for i in range(len(self)):
+            yield self.dataset.batch(order[i * self.batch_size : (i + 1) * self.batch_size], self.generator)
+
+
+class ContinualDataset:
+    """A data set whose classes arrive task by task. A subclass names its source and its numbers."""
+
+    NAME: ClassVar[str]
+    SETTING: ClassVar[str] = "class-il"
+    SOURCE: ClassVar[str]
+    MEAN: tuple[float, ...] | None = None
+    STD: tuple[float, ...] | None = None
+    SIZE: tuple[int, int]
+    N_TASKS: int
+    N_CLASSES: int
+    N_CLASSES_PER_TASK: int
+    PADDING: ClassVar[int] = 0  # of the random crop
+    FLIP: ClassVar[bool] = False
+    DEFAULTS: ClassVar[dict[str, Any]] = {}  # of command-line flags: backbone, n_epochs, batch_size, ...
+
+    def __init__(self, args: Namespace) -> None:
+        self.args = args
+        self.source = load(self.SOURCE, base_path())
+        found = len(self.source.classes)
+        if args.max_classes is not None and not 1 < args.max_classes <= found:
+            raise UserError(f"--max_classes {args.max_classes}: {self.NAME} has {found} classes here; give 2 to {found}")
+        self.N_CLASSES = args.max_classes or found
+        self.N_TASKS = 1 if args.joint else (args.n_tasks or self.N_TASKS)
+        if self.N_TASKS < 1 or self.N_CLASSES % self.N_TASKS:
+            fits = [n for n in range(1, self.N_CLASSES + 1) if self.N_CLASSES % n == 0]
+            raise UserError(f"--n_tasks {self.N_TASKS} does not divide the {self.N_CLASSES} classes of {self.NAME}; "
+                            f"use one of {', '.join(map(str, fits))}")
+        self.N_CLASSES_PER_TASK = self.N_CLASSES // self.N_TASKS
+        self.input_shape = self.source.train.images.shape[1:]
+        self.class_order = np.arange(found)
+        if args.permute_classes:
+            self.class_order = np.random.RandomState(args.seed % 2**32).permutation(found)
+        self.train_loader: TaskLoader
+        self.test_loaders: list[TaskLoader] = []
+        self.c_task = -1
+
+    def get_offsets(self, task_idx: int | None = None) -> tuple[int, int]:
+        """The first class of a task and the one after its last."""
+        task = self.c_task if task_idx is None else task_idx
+        return task * self.N_CLASSES_PER_TASK, (task + 1) * self.N_CLASSES_PER_TASK
+
+    def get_data_loaders(self) -> tuple[TaskLoader, TaskLoader]:
+        """Go to the next task; its loaders become `train_loader` and the last of `test_loaders`."""
+        return store_masked_loaders(self.source.train, self.source.test, self)
+
+    def get_normalization_transform(self) -> Normalize | None:
+        return Normalize(self.MEAN, self.STD) if self.MEAN and self.STD else None
+
+    def get_denormalization_transform(self) -> DeNormalize:
+        channels = self.input_shape[0]
+        return DeNormalize(self.MEAN or (0.0,) * channels, self.STD or (1.0,) * channels)
+
+    def get_transform(self) -> Augment:
+        """The augmentation of training, for batches."""
+        return Augment(self.get_normalization_transform(), self.PADDING, self.FLIP)
+
+    @staticmethod
+    def get_loss():  # noqa: ANN205
+        return F.cross_entropy
+
+    def get_class_names(self) -> list[str]:
+        """Names in the order in which the tasks bring the classes."""
+        return [self.source.classes[c] for c in np.argsort(self.class_order)][: self.N_CLASSES]
+
+
+def per_class(labels: np.ndarray, count: int | float, seed: int) -> np.ndarray:
+    """Rows of `count` examples (or a fraction of them) of every class, drawn with their own generator."""
+    generator = np.random.RandomState(seed % 2**32)
+    chosen = []
+    for c in np.unique(labels):
+        rows = np.flatnonzero(labels == c)
+        n = int(np.ceil(count * len(rows) - 1e-9)) if isinstance(count, float) else count
+        chosen.append(generator.permutation(rows)[:n])
+    return np.sort(np.concatenate(chosen))
+
+
+def store_masked_loaders(train: Images, test: Images, setting: ContinualDataset) -> tuple[TaskLoader, TaskLoader]:
+    """Cut the next task out of the whole data: only its images are copied out of the (memory-mapped) whole."""
+    args = setting.args
+    setting.c_task += 1
+    first, end = setting.get_offsets()
+    labels = setting.class_order[train.labels]
+    rows = np.arange(len(labels))
+    test_data, test_labels = test.images, setting.class_order[test.labels]
+    test_rows = np.arange(len(test_labels))
+    if args.validation:  # a part of the training data takes the place of the test set
+        fraction = args.validation / 100 if args.validation >= 1 else args.validation
+        test_data, test_labels, test_rows = train.images, labels, per_class(labels, float(fraction), args.seed)
+        rows = np.setdiff1d(rows, test_rows)
+    rows = rows[(labels[rows] >= first) & (labels[rows] < end)]
+    test_rows = test_rows[(test_labels[test_rows] >= first) & (test_labels[test_rows] < end)]
+    if args.train_per_class:
+        rows = rows[per_class(labels[rows], args.train_per_class, 0)]  # the same few images for every seed
+
+    def wrap(data: np.ndarray, labels: np.ndarray, rows: np.ndarray, transform: Augment) -> MammothDatasetWrapper:
+        return MammothDatasetWrapper(torch.from_numpy(data[rows]), torch.from_numpy(labels[rows]), rows, transform)
+
+    train_set = wrap(train.images, labels, rows, setting.get_transform())
+    test_set = wrap(test_data, test_labels, test_rows, Augment(setting.get_normalization_transform()))
+    seed = (args.seed * 1_000_003 + setting.c_task) % 2**63  # a task's order does not depend on what came before
+    setting.train_loader = TaskLoader(train_set, args.batch_size, shuffle=True, drop_last=args.drop_last, seed=seed)
+    setting.test_loaders.append(TaskLoader(test_set, max(args.batch_size, 256)))
+    return setting.train_loader, setting.test_loaders[-1]

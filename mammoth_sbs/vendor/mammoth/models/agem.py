@@ -1,0 +1,45 @@
+from argparse import ArgumentParser
+
+import torch
+from torch import Tensor
+
+from datasets.utils.continual_dataset import ContinualDataset
+from models.utils.continual_model import ContinualModel, gradient
+from utils.args import add_as_paper_arg, add_rehearsal_args
+from utils.buffer import Buffer
+
+
+class AGem(ContinualModel):
+    """Averaged GEM: a step may not raise the loss on one random batch of the memory."""
+
+    NAME = "agem"
+
+    @staticmethod
+    def get_parser(parser: ArgumentParser) -> ArgumentParser:
+        add_as_paper_arg(parser, "store buffer_size / tasks examples of each task, not one batch")
+        return add_rehearsal_args(parser)
+
+    def __init__(self, *args, **kwargs) -> None:  # noqa: ANN002, ANN003
+        super().__init__(*args, **kwargs)
+        self.buffer = Buffer(self.args.buffer_size)
+
+    def end_task(self, dataset: ContinualDataset) -> None:
+        if self.args.as_paper:
+            data = dataset.train_loader.dataset
+            _, labels, examples = data.batch(torch.randperm(len(data))[: self.args.buffer_size // self.n_tasks])[:3]
+        else:
+            _, labels, examples = next(iter(dataset.train_loader))[:3]
+        self.buffer.add_data(examples=examples, labels=labels)
+
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
+        loss = self.loss(self.net(inputs), labels)
+        g = gradient(self.net, loss)
+        if not self.buffer.is_empty():
+            x, y = self.buffer.get_data(self.args.minibatch_size, self.transform, device=self.device)
+            reference = gradient(self.net, self.loss(self.net(x), y))
+            overlap = torch.dot(g, reference)
+            if overlap < 0:
+                g = g - overlap / torch.dot(reference, reference) * reference
+        self.net.set_grads(g)
+        self.opt.step()
+        return loss.item()

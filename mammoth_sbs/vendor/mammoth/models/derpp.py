@@ -1,0 +1,39 @@
+from argparse import ArgumentParser
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.der import Der
+from models.utils.continual_model import ContinualModel
+from utils.buffer import Buffer
+
+
+class Derpp(ContinualModel):
+    """DER++: DER, and cross-entropy on the labels of a second batch from the buffer."""
+
+    NAME = "derpp"
+
+    @staticmethod
+    def get_parser(parser: ArgumentParser) -> ArgumentParser:
+        Der.get_parser(parser)
+        parser.add_argument("--beta", type=float, required=True, help="weight of the loss on replayed labels")
+        return parser
+
+    def __init__(self, *args, **kwargs) -> None:  # noqa: ANN002, ANN003
+        super().__init__(*args, **kwargs)
+        self.buffer = Buffer(self.args.buffer_size)
+
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
+        self.opt.zero_grad()
+        outputs = self.net(inputs)
+        loss = self.loss(outputs, labels)
+        if not self.buffer.is_empty():
+            size = self.args.minibatch_size
+            replayed, _, logits = self.buffer.get_data(size, self.transform, device=self.device)
+            loss = loss + self.args.alpha * F.mse_loss(self.net(replayed), logits)
+            replayed, old_labels, _ = self.buffer.get_data(size, self.transform, device=self.device)
+            loss = loss + self.args.beta * self.loss(self.net(replayed), old_labels)
+        loss.backward()
+        self.opt.step()
+        self.buffer.add_data(examples=not_aug_inputs, labels=labels, logits=outputs)
+        return loss.item()

@@ -1,0 +1,68 @@
+from argparse import ArgumentParser
+
+import numpy as np
+import quadprog
+import torch
+from torch import Tensor
+
+from datasets.utils.continual_dataset import ContinualDataset
+from models.utils.continual_model import ContinualModel, gradient
+from utils.args import add_rehearsal_args
+from utils.buffer import Buffer, fill_buffer
+
+
+def project_to_cone(g: Tensor, memories: Tensor, margin: float, eps: float = 1e-3) -> Tensor:
+    """The gradient nearest to `g` that does not raise the loss of any old task (dual QP of the GEM paper).
+
+    `eps` keeps the program strictly convex; if parallel gradients are so long that it drowns, it grows.
+    """
+    m = memories.cpu().double().numpy()
+    target = m @ g.cpu().double().numpy()
+    gram = m @ m.T
+    n = len(m)
+    while True:
+        try:
+            v = quadprog.solve_qp((gram + gram.T) / 2 + eps * np.eye(n), -target, np.eye(n), np.full(n, margin))[0]
+            break
+        except ValueError:
+            if not np.isfinite(gram).all() or not np.isfinite(target).all():
+                return torch.full_like(g, float("nan"))  # the loop reports a diverged network
+            eps *= 10
+    return g + torch.from_numpy(v @ m).to(g)
+
+
+class Gem(ContinualModel):
+    """Gradient Episodic Memory: a step may not raise the loss on any old task's memory."""
+
+    NAME = "gem"
+
+    @staticmethod
+    def get_parser(parser: ArgumentParser) -> ArgumentParser:
+        add_rehearsal_args(parser)
+        parser.add_argument("--gamma", type=float, default=0.5, help="margin by which old tasks are protected")
+        return parser
+
+    def __init__(self, *args, **kwargs) -> None:  # noqa: ANN002, ANN003
+        super().__init__(*args, **kwargs)
+        self.buffer = Buffer(self.args.buffer_size)
+
+    def end_task(self, dataset: ContinualDataset) -> None:
+        fill_buffer(self.buffer, dataset, self.current_task, ["examples", "labels", "task_labels"])
+
+    def memory_gradients(self) -> Tensor | None:
+        """One row per old task: the gradient of its loss on its part of the buffer."""
+        if self.buffer.is_empty():
+            return None
+        x, y, tasks = self.buffer.get_data(self.args.buffer_size, self.transform, device=self.device)
+        return torch.stack([gradient(self.net, self.loss(self.net(x[tasks == t]), y[tasks == t]))
+                            for t in tasks.unique()])
+
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
+        memories = self.memory_gradients()
+        loss = self.loss(self.net(inputs), labels)
+        g = gradient(self.net, loss)
+        if memories is not None and (memories @ g < 0).any():
+            g = project_to_cone(g, memories, self.args.gamma)
+        self.net.set_grads(g)
+        self.opt.step()
+        return loss.item()

@@ -1,0 +1,131 @@
+"""The base of all methods: a network, an optimiser, and what happens at each step, epoch and task."""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn, optim
+
+from backbone import MammothBackbone
+from datasets.utils.continual_dataset import ContinualDataset
+from utils.augmentations import Transform
+from utils.buffer import Buffer
+from utils.conf import get_device
+
+
+class ContinualModel(nn.Module):
+    """A method learns from the stream in `observe`; the `meta_` wrappers keep the counters right around it."""
+
+    NAME: ClassVar[str]
+    COMPATIBILITY: ClassVar[list[str]] = ["class-il", "task-il"]
+    AVAIL_OPTIMS: ClassVar[list[str]] = ["sgd", "adam", "adamw", "adagrad"]
+    buffer: Buffer
+
+    @staticmethod
+    def get_parser(parser: ArgumentParser) -> ArgumentParser:
+        """Add the method's flags; `parser.set_defaults` may set any other flag's default."""
+        return parser
+
+    def __init__(self, backbone: MammothBackbone, loss: Callable[..., Tensor], args: Namespace,
+                 transform: Transform | None, dataset: ContinualDataset) -> None:
+        super().__init__()
+        self.net, self.loss, self.args, self.transform, self.dataset = backbone, loss, args, transform, dataset
+        self.normalization_transform = dataset.get_normalization_transform()
+        self.device = get_device()
+        self.num_classes = self.N_CLASSES = dataset.N_CLASSES
+        self.n_tasks = self.N_TASKS = dataset.N_TASKS
+        self.cpt = dataset.N_CLASSES_PER_TASK
+        self.net.to(self.device)
+        self.opt = self.get_optimizer()
+        self._current_task = 0
+        self._n_past_classes = self._n_seen_classes = -1
+        self._observe_fields = set(inspect.signature(self.observe).parameters)
+
+    @property
+    def current_task(self) -> int:
+        """Index of the task being learned, from 0."""
+        return self._current_task
+
+    @property
+    def n_past_classes(self) -> int:
+        """Number of classes of the tasks before this one."""
+        return self._n_past_classes
+
+    @property
+    def n_seen_classes(self) -> int:
+        """Number of classes up to and with this task."""
+        return self._n_seen_classes
+
+    @property
+    def n_classes_current_task(self) -> int:
+        return self._n_seen_classes - self._n_past_classes
+
+    def get_optimizer(self) -> optim.Optimizer:
+        """A new optimiser, as the flags say."""
+        args, params = self.args, list(self.net.parameters())
+        if args.optimizer == "sgd":
+            return optim.SGD(params, lr=args.lr, weight_decay=args.optim_wd, momentum=args.optim_mom,
+                             nesterov=args.optim_nesterov)
+        kinds = {"adam": optim.Adam, "adamw": optim.AdamW, "adagrad": optim.Adagrad}
+        return kinds[args.optimizer](params, lr=args.lr, weight_decay=args.optim_wd)
+
+    def get_offsets(self, task: int) -> tuple[int, int]:
+        return self.dataset.get_offsets(task)
+
+    def get_debug_iters(self) -> int:
+        """Steps per epoch with `--debug_mode`."""
+        return 5
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The logits that are evaluated."""
+        return self.net(x)
+
+    @abstractmethod
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
+        """One training step on a batch of the stream; returns the loss."""
+
+    def begin_task(self, dataset: ContinualDataset) -> None:
+        """Called before each task."""
+
+    def end_task(self, dataset: ContinualDataset) -> None:
+        """Called after each task, before evaluation."""
+
+    def begin_epoch(self, epoch: int, dataset: ContinualDataset) -> None:
+        """Called before each epoch."""
+
+    def end_epoch(self, epoch: int, dataset: ContinualDataset) -> None:
+        """Called after each epoch."""
+
+    def meta_observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, **fields: Tensor | int) -> float:
+        """`observe`, given those extra fields that it asks for."""
+        return self.observe(inputs, labels, not_aug_inputs,
+                            **{name: value for name, value in fields.items() if name in self._observe_fields})
+
+    def meta_begin_task(self, dataset: ContinualDataset) -> None:
+        """`begin_task`, with counters and a new optimiser."""
+        self._n_past_classes, self._n_seen_classes = self.get_offsets(self._current_task)
+        self.opt = self.get_optimizer()
+        self.begin_task(dataset)
+
+    def meta_end_task(self, dataset: ContinualDataset) -> None:
+        """`end_task`, then the next task is the current one."""
+        self.end_task(dataset)
+        self._current_task += 1
+
+    def meta_begin_epoch(self, epoch: int, dataset: ContinualDataset) -> None:
+        self.begin_epoch(epoch, dataset)
+
+    def meta_end_epoch(self, epoch: int, dataset: ContinualDataset) -> None:
+        self.end_epoch(epoch, dataset)
+
+
+def gradient(net: nn.Module, loss: Tensor) -> Tensor:
+    """The gradient of `loss` as one vector; parameters it does not reach count as zero."""
+    params = list(net.parameters())
+    grads = torch.autograd.grad(loss, params, allow_unused=True)
+    return torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1) for p, g in zip(params, grads, strict=True)])

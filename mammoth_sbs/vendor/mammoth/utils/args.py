@@ -1,0 +1,183 @@
+"""The command line, put together from the method, the data set and the network that it names."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import yaml
+
+import backbone as backbones
+import datasets
+from mammoth_sbs.errors import UserError
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """Its errors are one line, and an unknown flag or name comes with the nearest one."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see --help")
+
+    def parse_args(self, args=None, namespace=None) -> argparse.Namespace:  # noqa: ANN001
+        parsed, unknown = self.parse_known_args(args, namespace)
+        flags = [flag for flag in unknown if flag.startswith("--")]
+        if unknown:
+            flag = (flags or unknown)[0].split("=")[0]
+            raise UserError(f"unknown flag {flag}{suggest(flag, self._option_string_actions)}; see --help")
+        return parsed
+
+
+def suggest(given: str, known: Iterable[str]) -> str:
+    """'; did you mean ...?', if something known is near."""
+    near = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def one_of(flag: str, known: Iterable[str], given: str) -> str:
+    """`given`, if it is known (`_` and `-` are the same)."""
+    name = given.replace("_", "-")
+    if name not in known:
+        raise UserError(f"--{flag} {given}: not known{suggest(name, known)} There are: {', '.join(sorted(known))}")
+    return name
+
+
+def binary(value: str | bool | int) -> bool:
+    """0 or 1."""
+    text = str(value).lower()
+    if text not in ("0", "1", "true", "false"):
+        raise argparse.ArgumentTypeError(f"give 0 or 1, not {value}")
+    return text in ("1", "true")
+
+
+def at_least(least: int) -> Any:
+    """A whole number not below `least`."""
+
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"a whole number is needed, not {value}") from None
+        if number < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, not {number}")
+        return number
+
+    return parse
+
+
+def add_rehearsal_args(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Flags of methods with a buffer."""
+    parser.add_argument("--buffer_size", type=at_least(1), required=True, help="examples in the replay buffer")
+    parser.add_argument("--minibatch_size", type=at_least(1), help="replayed examples per step (default: batch_size)")
+    return parser
+
+
+def add_as_paper_arg(parser: argparse.ArgumentParser, what: str) -> None:
+    """For the methods that Mammoth implements differently from their paper."""
+    parser.add_argument("--as_paper", type=binary, default=False, help=f"1: as the method's paper, {what}")
+
+
+def add_initial_args(parser: argparse.ArgumentParser) -> None:
+    """Flags that decide which other flags there are."""
+    parser.add_argument("--model", help="the method")
+    parser.add_argument("--dataset", help="the data set")
+    parser.add_argument("--backbone", help="the network (default: the data set's)")
+    parser.add_argument("--dataset_config", help="a named split or setting of the data set, such as 2tasks")
+    parser.add_argument("--model_config", choices=["default", "best"], default="default",
+                        help="best: the hyper-parameters of the method's paper for this data set")
+    parser.add_argument("--loadcheck", help="checkpoint to load; its arguments become the defaults")
+
+
+def add_experiment_args(parser: argparse.ArgumentParser) -> None:
+    """Flags of the experiment itself."""
+    add = parser.add_argument_group("experiment").add_argument
+    add("--lr", type=float, required=True, help="learning rate")
+    add("--n_epochs", type=at_least(1), help="epochs per task")
+    add("--batch_size", type=at_least(1), help="examples per step")
+    add("--optimizer", choices=["sgd", "adam", "adamw", "adagrad"], default="sgd", help="optimiser")
+    add("--optim_wd", type=float, default=0.0, help="weight decay")
+    add("--optim_mom", type=float, default=0.0, help="momentum")
+    add("--optim_nesterov", type=binary, default=False, help="Nesterov momentum")
+    add("--lr_scheduler", choices=["multisteplr", "cosine", "None"], help="learning-rate schedule within a task")
+    add("--lr_milestones", type=int, nargs="+", default=[], help="epochs at which multisteplr lowers the rate")
+    add("--sched_multistep_lr_gamma", type=float, default=0.1, help="by what it multiplies the rate")
+    add("--drop_last", type=binary, default=False, help="drop a last batch that is not full")
+    add("--joint", type=int, choices=(0, 1), default=0, help="1: all classes in one task")
+    add("--validation", type=float, help="per cent of each class held out of training, evaluated in place of the "
+                                         "test set until the end")
+    add("--n_tasks", type=at_least(1), help="cut the classes into this many tasks")
+    add("--max_classes", type=at_least(2), help="use the first classes only")
+    add("--train_per_class", type=at_least(1), help="use this many training images of each class")
+
+
+def add_management_args(parser: argparse.ArgumentParser) -> None:
+    """Flags of where, how long and how loud."""
+    add = parser.add_argument_group("management").add_argument
+    add("--seed", type=at_least(0), help="random seed (default: drawn, and recorded)")
+    add("--permute_classes", type=binary, default=False, help="put the classes in random order first")
+    add("--base_path", default="./data/", help="where data sets are, and results go")
+    add("--results_path", default="results/", help="where results go, below base_path")
+    add("--checkpoint_path", default="./checkpoints/", help="where checkpoints go")
+    add("--savecheck", choices=["task", "last"], help="save a checkpoint after every task, or after the last")
+    add("--ckpt_name", help="name of the checkpoints (default: made from model, data set and seed)")
+    add("--start_from", type=at_least(0), help="index of the first task to train (default: where loadcheck ended)")
+    add("--stop_after", type=at_least(1), help="number of tasks after which to stop")
+    add("--device", help="cpu, cuda:0, ... (default: the first GPU, else the CPU)")
+    add("--num_workers", type=at_least(0), help="accepted and not needed: batches are made in the training process")
+    add("--debug_mode", type=binary, default=False, help="a few steps per epoch only")
+    add("--non_verbose", type=binary, default=False, help="no progress bars")
+    add("--disable_log", type=binary, default=False, help="write no result file")
+    add("--enable_other_metrics", type=binary, default=False, help="print forgetting and backward transfer too")
+
+
+def load_yaml(path: str | os.PathLike) -> dict:
+    """A config file."""
+    with open(path) as f:
+        return yaml.safe_load(f) or {}
+
+
+def dataset_config(dataset: str, name: str | None) -> dict[str, Any]:
+    """The flags that `--dataset_config` stands for."""
+    if name is None:
+        return {}
+    known = datasets.get_dataset_config_names(dataset)
+    if name not in known:
+        raise UserError(f"--dataset_config {name}: {dataset} has {', '.join(known) or 'none'}{suggest(name, known)}")
+    config = load_yaml(datasets.CONFIGS / dataset / f"{name}.yaml")
+    config["n_tasks"] = config.pop("N_TASKS", None)
+    return {key: value for key, value in config.items() if value is not None and not key.startswith("N_CLASSES")}
+
+
+def backbone_args(parser: argparse.ArgumentParser, name: str) -> None:
+    """Flags of the network."""
+    group = parser.add_argument_group("network")
+    group.add_argument("--num_classes", type=int, help=argparse.SUPPRESS)
+    for flag, default in backbones.backbone_flags(name).items():
+        group.add_argument(f"--{flag}", type=at_least(1), default=default, help=f"of {name} (default: {default})")
+
+
+def command_line(args: argparse.Namespace, parser: argparse.ArgumentParser) -> str:
+    """The flags that differ from their defaults, as one would type them."""
+    words = []
+    for action in parser._actions:
+        value = getattr(args, action.dest, None)
+        if value is not None and value != action.default and action.option_strings and action.dest != "help":
+            words.append(action.option_strings[0])
+            words += [str(int(v) if isinstance(v, bool) else v) for v in (value if isinstance(value, list) else [value])]
+    return " ".join(words)
+
+
+def no_duplicate_flags(cmd: list[str]) -> None:
+    """Two values for one flag are a mistake; argparse would silently take the last."""
+    flags = [word.split("=")[0] for word in cmd if word.startswith("--")]
+    for flag in flags:
+        if flags.count(flag) > 1:
+            raise UserError(f"{flag} is given {flags.count(flag)} times; give it once")
+
+
+def say(*words: object) -> None:
+    """A line on standard output, at once: users read it through pipes."""
+    print(*words, file=sys.stdout, flush=True)

@@ -1,0 +1,73 @@
+"""Checkpoints from which a run goes on as if it had never stopped."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mammoth_sbs.errors import UserError
+from utils.conf import get_random_state, set_random_state
+from utils.files import write_atomically
+
+if TYPE_CHECKING:
+    from models.utils.continual_model import ContinualModel
+
+FORMAT = 1
+# what another machine, folder or stopping point may change without making it another run
+NOT_OF_THE_RUN = {"loadcheck", "start_from", "stop_after", "savecheck", "ckpt_name", "base_path", "results_path",
+                  "checkpoint_path", "device", "num_workers", "non_verbose", "disable_log", "enable_other_metrics",
+                  "shared_first_task", "sbs_record"}
+
+
+def save_checkpoint(path: str | Path, model: ContinualModel, args: Namespace, tasks_done: int, results: list) -> None:
+    """Everything the next task depends on: weights, method's state, buffer, random state, results so far."""
+    state = {
+        "format": FORMAT,
+        "args": {key: value for key, value in vars(args).items() if not isinstance(value, torch.device)},
+        "model": model.state_dict(),
+        "buffer": model.buffer.serialize() if hasattr(model, "buffer") else None,
+        "random": get_random_state(),
+        "tasks_done": tasks_done,
+        "results": results,
+    }
+    write_atomically(path, lambda f: torch.save(state, f), "checkpoint")
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """The content of a checkpoint, or one line on why not."""
+    if not Path(path).is_file():
+        raise UserError(f"--loadcheck {path}: no such file")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile, ValueError):
+        raise UserError(f"--loadcheck {path}: not a checkpoint, or a damaged one; take another") from None
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise UserError(f"--loadcheck {path}: not a checkpoint of this program; save one with --savecheck")
+    return state
+
+
+def load_checkpoint(path: str | Path, model: ContinualModel, args: Namespace) -> tuple[int, list]:
+    """Put a checkpoint's state into `model` and the random generators; returns tasks done and results so far."""
+    state = read_checkpoint(path)
+    theirs = state["args"]
+    if theirs["model"] != args.model:
+        raise UserError(f"--loadcheck {path}: saved by --model {theirs['model']}, not {args.model}")
+    different = [key for key in theirs if key not in NOT_OF_THE_RUN and getattr(args, key, None) != theirs[key]]
+    if different:
+        what = ", ".join(f"--{key} {theirs[key]} there and {getattr(args, key, None)} here" for key in different)
+        raise UserError(f"--loadcheck {path}: of another run: {what}; leave these flags out")
+    restore(state, model)
+    return state["tasks_done"], state["results"]
+
+
+def restore(state: dict, model: ContinualModel) -> None:
+    """Weights, buffer and random state as they were saved."""
+    model.load_state_dict(state["model"])
+    if state["buffer"] is not None:
+        model.buffer.load(state["buffer"])
+    set_random_state(state["random"])

@@ -1,0 +1,82 @@
+"""Where files go, which device is used, and how randomness is seeded."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mammoth_sbs.errors import UserError
+
+_state: dict[str, str | torch.device] = {"base_path": "./data/", "checkpoint_path": "./checkpoints/"}
+
+
+def base_path(override: str | None = None) -> str:
+    """The folder of data sets and results; remembers `override`."""
+    if override is not None:
+        _state["base_path"] = override
+    return str(_state["base_path"])
+
+
+def get_checkpoint_path(override: str | None = None) -> str:
+    """The folder of checkpoints; remembers `override`."""
+    if override is not None:
+        _state["checkpoint_path"] = override
+    return str(_state["checkpoint_path"])
+
+
+def get_device(avail_devices: str | torch.device | None = None) -> torch.device:
+    """The device to train on: as asked, else the first GPU, else the CPU."""
+    if avail_devices is not None:
+        name = str(avail_devices).split(",")[0]
+        try:
+            device = torch.device(f"cuda:{name}" if name.isdigit() else name)
+            torch.zeros(1, device=device)
+        except (RuntimeError, AssertionError) as e:
+            raise UserError(f"--device {avail_devices}: not usable here ({str(e).splitlines()[0]}); try cpu") from None
+        _state["device"] = device
+    elif "device" not in _state:
+        _state["device"] = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    device = _state["device"]
+    assert isinstance(device, torch.device)
+    return device
+
+
+def set_random_seed(seed: int) -> None:
+    """Seed every generator that a method may draw from."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def get_random_state() -> dict:
+    """The state of those generators, in types that a checkpoint loads with `weights_only=True`."""
+    name, keys, *rest = np.random.get_state(legacy=True)
+    assert name == "MT19937"
+    state = {"torch": torch.get_rng_state(), "numpy": (torch.from_numpy(keys.astype(np.int64)), *rest)}
+    version, internal, gauss = random.getstate()
+    state["python"] = (version, torch.tensor(internal), gauss)
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def set_random_state(state: dict) -> None:
+    """Undo of `get_random_state`."""
+    torch.set_rng_state(state["torch"])
+    keys, *rest = state["numpy"]
+    np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), *rest))
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal.tolist()), gauss))
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def writable(folder: Path) -> bool:
+    """Whether files may be created below `folder`; one without any write bit is left alone even by root."""
+    while not folder.exists():
+        folder = folder.parent
+    return os.access(folder, os.W_OK) and bool(folder.stat().st_mode & 0o222)

@@ -1,0 +1,39 @@
+"""Accuracy with and without knowing the task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from datasets.utils.continual_dataset import ContinualDataset
+    from models.utils.continual_model import ContinualModel
+
+
+def mask_classes(outputs: Tensor, dataset: ContinualDataset, k: int) -> None:
+    """Leave only the classes of task `k` in play."""
+    first, end = dataset.get_offsets(k)
+    outputs[:, :first] = -float("inf")
+    outputs[:, end:] = -float("inf")
+
+
+@torch.no_grad()
+def evaluate(model: ContinualModel, dataset: ContinualDataset) -> tuple[list[float], list[float]]:
+    """Per cent correct on each task so far: Class-IL (among all classes seen) and Task-IL (among the task's)."""
+    was_training = model.net.training
+    model.net.eval()
+    n_classes = dataset.get_offsets()[1]
+    accuracies: tuple[list[float], list[float]] = ([], [])
+    for k, loader in enumerate(dataset.test_loaders):
+        class_il = task_il = 0
+        for inputs, labels, *_ in loader:
+            outputs, labels = model(inputs.to(model.device)), labels.to(model.device)
+            class_il += int((outputs[:, :n_classes].argmax(1) == labels).sum())
+            mask_classes(outputs, dataset, k)
+            task_il += int((outputs.argmax(1) == labels).sum())
+        for found, into in zip((class_il, task_il), accuracies, strict=True):
+            into.append(100 * found / len(loader.dataset))
+    model.net.train(was_training)
+    return accuracies

@@ -1,0 +1,37 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from mammoth_sbs.errors import UserError
+
+
+def write_atomically(path: str | Path, write: Callable[[IO[bytes]], object], what: str) -> None:
+    """Call `write` with a temporary file beside `path`, then rename; on trouble the old file stays."""
+    path = Path(path)
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as f:
+            temporary = f.name
+            write(f)
+            f.flush()
+            os.fsync(f.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as e:  # torch.save turns a full disk into a RuntimeError
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        reason = (e.strerror if isinstance(e, OSError) else None) or str(e).splitlines()[0]
+        raise UserError(f"cannot write the {what} {path}: {reason}; what was there before is untouched") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,112 @@
+"""The loop over tasks, epochs and batches."""
+
+from __future__ import annotations
+
+import math
+import time
+from argparse import Namespace
+from pathlib import Path
+from statistics import fmean
+
+from datasets import get_dataset
+from datasets.utils.continual_dataset import ContinualDataset
+from mammoth_sbs.errors import UserError
+from models.utils.continual_model import ContinualModel
+from utils.args import say
+from utils.checkpoints import load_checkpoint, read_checkpoint, restore, save_checkpoint
+from utils.conf import get_checkpoint_path
+from utils.evaluate import evaluate
+from utils.loggers import metrics, print_mean_accuracy, print_table, write_run
+from utils.progress import Progress
+from utils.schedulers import get_scheduler
+
+
+def train_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace, note: str) -> None:
+    """All epochs of one task."""
+    loader, device = dataset.train_loader, model.device
+    scheduler = get_scheduler(model, args)
+    steps = min(len(loader), model.get_debug_iters()) if args.debug_mode else len(loader)
+    progress = Progress(f"Task {model.current_task + 1}/{dataset.N_TASKS}", args.n_epochs * steps, args.non_verbose, note)
+    for epoch in range(args.n_epochs):
+        model.meta_begin_epoch(epoch, dataset)
+        for _, (inputs, labels, not_aug_inputs, *rest) in zip(range(steps), loader, strict=False):
+            fields = {name: value.to(device)
+                      for name, value in zip(loader.dataset.extra_return_fields, rest, strict=True)}
+            loss = model.meta_observe(inputs.to(device), labels.to(device), not_aug_inputs.to(device),
+                                      epoch=epoch, **fields)
+            if not math.isfinite(loss):
+                progress.close()
+                raise UserError(f"the loss became {loss} in task {model.current_task + 1}, epoch {epoch + 1}: "
+                                f"lower --lr (now {args.lr:g}); checkpoints of earlier tasks are kept")
+            progress.step(loss)
+        model.meta_end_epoch(epoch, dataset)
+        if scheduler is not None:
+            scheduler.step()
+    progress.close()
+
+
+def learn_first_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> None:
+    """The first task, up to the moment before `end_task`: from `--shared_first_task` if another run left it there."""
+    shared = Path(args.shared_first_task) if args.shared_first_task else None
+    if shared is not None and shared.exists():
+        restore(read_checkpoint(shared), model)
+        return
+    train_task(model, dataset, args, "")
+    if shared is not None:
+        save_checkpoint(shared, model, args, 0, [])
+
+
+def checkpoint_file(args: Namespace, task: int) -> Path:
+    """Where `--savecheck` puts the state after a task."""
+    buffer = getattr(args, "buffer_size", 0)
+    name = args.ckpt_name or f"{args.model}_{args.dataset}_{args.dataset_config}_{buffer}_{args.n_epochs}_{args.seed}"
+    return Path(get_checkpoint_path()) / f"{name}_{'last' if args.savecheck == 'last' else task}.pt"
+
+
+def train(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> None:
+    """Learn the tasks one after the other, evaluating on all so far after each."""
+    begin, results = time.monotonic(), []
+    first, end = args.start_from or 0, min(args.stop_after or dataset.N_TASKS, dataset.N_TASKS)
+    if args.loadcheck is not None:
+        done, results = load_checkpoint(args.loadcheck, model, args)
+        first = done if args.start_from is None else args.start_from
+        results = results[:first]
+    if first >= end:
+        raise UserError(f"nothing to do: the run would start at task {first + 1} and stop after task {end}; "
+                        "see --start_from, --stop_after and --loadcheck")
+    model.net.train()
+    for _ in range(first):  # go to the first task; what earlier ones left is in the checkpoint
+        dataset.get_data_loaders()
+    model._current_task = first
+    for task in range(first, end):
+        dataset.get_data_loaders()
+        model.meta_begin_task(dataset)
+        if task == 0:
+            learn_first_task(model, dataset, args)
+        else:
+            train_task(model, dataset, args, f", acc {fmean(results[-1][0]):.1f}" if results else "")
+        model.meta_end_task(dataset)
+        results.append(evaluate(model, dataset))
+        print_mean_accuracy(results[-1], task + 1, bool(args.joint))
+        if args.savecheck == "task" or (args.savecheck == "last" and task == end - 1):
+            save_checkpoint(checkpoint_file(args, task), model, args, task + 1, results)
+    print_table(results)
+    info = getattr(model, "run_info", dict)()
+    if args.validation:
+        final = evaluate_on_test(model, args, end)
+        print_mean_accuracy(final, end, bool(args.joint), "FINAL ")
+        info["test"] = {"class_il": final[0], "task_il": final[1]}
+    if args.enable_other_metrics:
+        for name, values in metrics(results).items():
+            say(f"{name}: forgetting {values['forgetting']:.2f}, backward transfer {values['backward_transfer']:.2f}")
+    if not args.disable_log:
+        seconds = time.monotonic() - begin
+        say(f"\nresult file: {write_run(args, args.command, dataset.SETTING, results, seconds, info)}")
+
+
+def evaluate_on_test(model: ContinualModel, args: Namespace, tasks: int) -> tuple[list[float], list[float]]:
+    """Accuracy on the real test set, for runs that looked at validation data so far."""
+    dataset = get_dataset(Namespace(**{**vars(args), "validation": None}))
+    for _ in range(tasks):
+        dataset.get_data_loaders()
+    return evaluate(model, dataset)
