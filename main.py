@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from mammoth_sbs import host
+from mammoth_sbs import host, models
 
 
 def main() -> None:
@@ -14,6 +14,7 @@ def main() -> None:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    models.register()
     module.main()
 
 

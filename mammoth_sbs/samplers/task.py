@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,14 +17,18 @@ class Task:
     features: Tensor | None = None  # (N, D) what the last layer sees
     logits: Tensor | None = None  # (N, C) of the task's own classes
     losses: Tensor | None = None  # (N,) cross-entropy
+    first_class: int = 0  # the class of the first column of `logits`; the next columns are the next classes
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def subset(self, index: Tensor) -> Task:
         """The same fields for some of the examples, in the order of `index`."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Task(**{name: None if value is None else value[index] for name, value in values.items()})
+        part = replace(self)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(part, name, value[index])
+        return part
 
     def need(self, name: str) -> Tensor:
         """The field `name`, checked: there, and finite."""

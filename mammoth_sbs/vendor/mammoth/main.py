@@ -12,10 +12,11 @@ if str(HERE) not in sys.path:
 
 import yaml  # noqa: E402
 
+from mammoth_sbs.errors import UserError  # noqa: E402
+
 import datasets  # noqa: E402
 from backbone import REGISTERED_BACKBONES, get_backbone  # noqa: E402
 from datasets.utils.continual_dataset import ContinualDataset  # noqa: E402
-from mammoth_sbs.errors import UserError  # noqa: E402
 from models import get_model, get_model_names  # noqa: E402
 from models.utils.continual_model import ContinualModel  # noqa: E402
 from utils import args as flags  # noqa: E402

@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 from datasets.utils.continual_dataset import ContinualDataset
-from models.utils.continual_model import ContinualModel, gradient
-from utils.args import add_as_paper_arg, add_rehearsal_args
-from utils.buffer import Buffer
+from models.utils.continual_model import gradient
+from models.utils.replay_model import ReplayModel
+from utils.args import add_as_paper_arg
 
 
-class AGem(ContinualModel):
+class AGem(ReplayModel):
     """Averaged GEM: a step may not raise the loss on one random batch of the memory."""
 
     NAME = "agem"
@@ -17,11 +17,7 @@ class AGem(ContinualModel):
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
         add_as_paper_arg(parser, "store buffer_size / tasks examples of each task, not one batch")
-        return add_rehearsal_args(parser)
-
-    def __init__(self, *args, **kwargs) -> None:  # noqa: ANN002, ANN003
-        super().__init__(*args, **kwargs)
-        self.buffer = Buffer(self.args.buffer_size)
+        return ReplayModel.get_parser(parser)
 
     def end_task(self, dataset: ContinualDataset) -> None:
         if self.args.as_paper:
@@ -35,7 +31,7 @@ class AGem(ContinualModel):
         loss = self.loss(self.net(inputs), labels)
         g = gradient(self.net, loss)
         if not self.buffer.is_empty():
-            x, y = self.buffer.get_data(self.args.minibatch_size, self.transform, device=self.device)
+            x, y = self.replay()
             reference = gradient(self.net, self.loss(self.net(x), y))
             overlap = torch.dot(g, reference)
             if overlap < 0:

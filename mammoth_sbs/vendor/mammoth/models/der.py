@@ -3,32 +3,26 @@ from argparse import ArgumentParser
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.utils.continual_model import ContinualModel
-from utils.args import add_rehearsal_args
-from utils.buffer import Buffer
+from models.utils.replay_model import ReplayModel
 
 
-class Der(ContinualModel):
+class Der(ReplayModel):
     """Dark Experience Replay: the network keeps to the logits it once gave to the buffer's examples."""
 
     NAME = "der"
 
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
-        add_rehearsal_args(parser)
+        ReplayModel.get_parser(parser)
         parser.add_argument("--alpha", type=float, required=True, help="weight of the loss on replayed logits")
         return parser
-
-    def __init__(self, *args, **kwargs) -> None:  # noqa: ANN002, ANN003
-        super().__init__(*args, **kwargs)
-        self.buffer = Buffer(self.args.buffer_size)
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
         self.opt.zero_grad()
         outputs = self.net(inputs)
         loss = self.loss(outputs, labels)
         if not self.buffer.is_empty():
-            replayed, logits = self.buffer.get_data(self.args.minibatch_size, self.transform, device=self.device)
+            replayed, logits = self.replay()
             loss = loss + self.args.alpha * F.mse_loss(self.net(replayed), logits)
         loss.backward()
         self.opt.step()

@@ -4,11 +4,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.der import Der
-from models.utils.continual_model import ContinualModel
-from utils.buffer import Buffer
+from models.utils.replay_model import ReplayModel
 
 
-class Derpp(ContinualModel):
+class Derpp(ReplayModel):
     """DER++: DER, and cross-entropy on the labels of a second batch from the buffer."""
 
     NAME = "derpp"
@@ -19,19 +18,14 @@ class Derpp(ContinualModel):
         parser.add_argument("--beta", type=float, required=True, help="weight of the loss on replayed labels")
         return parser
 
-    def __init__(self, *args, **kwargs) -> None:  # noqa: ANN002, ANN003
-        super().__init__(*args, **kwargs)
-        self.buffer = Buffer(self.args.buffer_size)
-
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
         self.opt.zero_grad()
         outputs = self.net(inputs)
         loss = self.loss(outputs, labels)
         if not self.buffer.is_empty():
-            size = self.args.minibatch_size
-            replayed, _, logits = self.buffer.get_data(size, self.transform, device=self.device)
+            replayed, _, logits = self.replay()
             loss = loss + self.args.alpha * F.mse_loss(self.net(replayed), logits)
-            replayed, old_labels, _ = self.buffer.get_data(size, self.transform, device=self.device)
+            replayed, old_labels, _ = self.replay()
             loss = loss + self.args.beta * self.loss(self.net(replayed), old_labels)
         loss.backward()
         self.opt.step()

@@ -4,12 +4,11 @@ import torch
 from torch import Tensor
 
 from datasets.utils.continual_dataset import ContinualDataset
-from models.utils.continual_model import ContinualModel
-from utils.args import add_as_paper_arg, add_rehearsal_args
-from utils.buffer import Buffer
+from models.utils.replay_model import ReplayModel
+from utils.args import add_as_paper_arg
 
 
-class Fdr(ContinualModel):
+class Fdr(ReplayModel):
     """Function Distance Regularization: after each step, a second one back to the stored outputs of old tasks.
 
     As in Mammoth, `--alpha` has no effect on that second step and the buffer is divided by the tasks before this one.
@@ -19,14 +18,10 @@ class Fdr(ContinualModel):
 
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
-        add_rehearsal_args(parser)
+        ReplayModel.get_parser(parser)
         add_as_paper_arg(parser, "weigh the penalty by alpha, and share the buffer among all tasks seen")
         parser.add_argument("--alpha", type=float, required=True, help="weight of the penalty (with --as_paper 1)")
         return parser
-
-    def __init__(self, *args, **kwargs) -> None:  # noqa: ANN002, ANN003
-        super().__init__(*args, **kwargs)
-        self.buffer = Buffer(self.args.buffer_size)
 
     def end_task(self, dataset: ContinualDataset) -> None:
         share = self.args.buffer_size // max(self.current_task + bool(self.args.as_paper), 1)
@@ -42,9 +37,8 @@ class Fdr(ContinualModel):
                 outputs = self.net(data[0].to(self.device))  # in training mode, as Mammoth does
                 if room < 0:
                     break
-                rows = slice(room)
-                self.buffer.add_data(examples=data[2][rows], logits=outputs[rows],
-                                     task_labels=torch.full_like(data[1], self.current_task)[rows])
+                self.buffer.add_data(examples=data[2][:room], logits=outputs[:room],
+                                     task_labels=torch.full_like(data[1], self.current_task)[:room])
                 room -= self.args.batch_size
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
@@ -54,7 +48,7 @@ class Fdr(ContinualModel):
         self.opt.step()
         if not self.buffer.is_empty():
             self.opt.zero_grad()
-            x, logits, _ = self.buffer.get_data(self.args.minibatch_size, self.transform, device=self.device)
+            x, logits, _ = self.replay()
             loss = (self.net(x).softmax(1) - logits.softmax(1)).norm(2, 1).mean()
             if self.args.as_paper:
                 loss = self.args.alpha * loss

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from datasets.utils.continual_dataset import ContinualDataset
-from models.utils.continual_model import ContinualModel, gradient
-from utils.args import add_rehearsal_args
-from utils.buffer import Buffer, fill_buffer
+from models.utils.continual_model import gradient
+from models.utils.replay_model import ReplayModel
+from utils.buffer import fill_buffer
 
 
 def project_to_cone(g: Tensor, memories: Tensor, margin: float, eps: float = 1e-3) -> Tensor:
@@ -31,20 +31,16 @@ def project_to_cone(g: Tensor, memories: Tensor, margin: float, eps: float = 1e-
     return g + torch.from_numpy(v @ m).to(g)
 
 
-class Gem(ContinualModel):
+class Gem(ReplayModel):
     """Gradient Episodic Memory: a step may not raise the loss on any old task's memory."""
 
     NAME = "gem"
 
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
-        add_rehearsal_args(parser)
+        ReplayModel.get_parser(parser)
         parser.add_argument("--gamma", type=float, default=0.5, help="margin by which old tasks are protected")
         return parser
-
-    def __init__(self, *args, **kwargs) -> None:  # noqa: ANN002, ANN003
-        super().__init__(*args, **kwargs)
-        self.buffer = Buffer(self.args.buffer_size)
 
     def end_task(self, dataset: ContinualDataset) -> None:
         fill_buffer(self.buffer, dataset, self.current_task, ["examples", "labels", "task_labels"])

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -13,7 +15,7 @@ class Joint(ContinualModel):
 
     NAME = "joint"
 
-    def __init__(self, *args, **kwargs) -> None:  # noqa: ANN002, ANN003
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.tasks: list[MammothDatasetWrapper] = []
 

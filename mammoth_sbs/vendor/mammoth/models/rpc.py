@@ -1,13 +1,14 @@
 import math
 from argparse import ArgumentParser
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from datasets.utils.continual_dataset import ContinualDataset
-from models.er import Er
 from models.utils.class_quota import new_class_quotas, reduce_classes, take_by_quota
-from utils.args import add_as_paper_arg, add_rehearsal_args
+from models.utils.replay_model import ReplayModel
+from utils.args import add_as_paper_arg
 
 
 def polytope(n: int) -> Tensor:
@@ -19,7 +20,7 @@ def polytope(n: int) -> Tensor:
     return (x / x[:, 0].norm()).float()
 
 
-class RPC(Er):
+class RPC(ReplayModel):
     """Regular Polytope Classifier: a fixed head whose classes are equally far apart, with replay.
 
     As in Mammoth, training sees the network's plain logits and the fixed head is applied at evaluation only.
@@ -30,9 +31,9 @@ class RPC(Er):
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
         add_as_paper_arg(parser, "train through the polytope, and share the buffer among all tasks seen")
-        return add_rehearsal_args(parser)
+        return ReplayModel.get_parser(parser)
 
-    def __init__(self, *args, **kwargs) -> None:  # noqa: ANN002, ANN003
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.rpchead = polytope(self.num_classes).to(self.device)
 

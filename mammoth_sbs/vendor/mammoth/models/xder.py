@@ -1,4 +1,5 @@
 from argparse import ArgumentParser
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -6,11 +7,10 @@ from torch import Tensor
 
 from datasets.utils.continual_dataset import ContinualDataset
 from models.utils.class_quota import new_class_quotas, reduce_classes, take_by_quota
-from models.utils.continual_model import ContinualModel
-from utils.args import add_rehearsal_args, binary
+from models.utils.replay_model import ReplayModel
+from utils.args import binary
 from utils.augmentations import Normalize, StrongAugment
 from utils.batch_norm import bn_track_stats
-from utils.buffer import Buffer
 
 
 def supervised_contrast(features: Tensor, labels: Tensor, temperature: float) -> Tensor:
@@ -41,14 +41,14 @@ def hinge(bad: Tensor, good: Tensor, margin: float) -> Tensor:
     return violation[violated].mean() if violated.any() else violation.new_zeros(())
 
 
-class XDer(ContinualModel):
+class XDer(ReplayModel):
     """eXtended DER: stored logits are kept up to date with later tasks, and the heads of future tasks are prepared."""
 
     NAME = "xder"
 
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
-        add_rehearsal_args(parser)
+        ReplayModel.get_parser(parser)
         for name, default, text in (
             ("alpha", None, "weight of the loss on replayed logits"),
             ("beta", None, "weight of the loss on replayed labels"),
@@ -67,9 +67,8 @@ class XDer(ContinualModel):
         parser.add_argument("--align_bn", type=binary, default=True, help="align batch normalisation with replay")
         return parser
 
-    def __init__(self, *args, **kwargs) -> None:  # noqa: ANN002, ANN003
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.buffer = Buffer(self.args.buffer_size)
         self.update_counter = torch.zeros(self.args.buffer_size)
         denormalize = self.dataset.get_denormalization_transform()
         self.gpu_augmentation = StrongAugment(Normalize(denormalize.mean, denormalize.std))
@@ -118,16 +117,16 @@ class XDer(ContinualModel):
         self.update_counter.zero_()
         self.train(was_training)
 
-    def replay(self, inputs: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    def replay_loss(self, inputs: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
         """Losses on stored logits and labels; also updates stored logits. Returns the loss, and replay's outputs."""
         if self.buffer.is_empty():
             return inputs.new_zeros(()), None
-        args, size, t = self.args, self.args.minibatch_size, self.current_task
-        draw = [self.buffer.get_data(size, self.transform, return_index=True, device=self.device)]
+        args, t = self.args, self.current_task
+        draw = [self.replay(return_index=True)]
         x, logits = draw[0][1], draw[0][3]
-        outputs = self.net(torch.cat([x, inputs[: size // t]]) if args.align_bn else x)[: len(x)]
+        outputs = self.net(torch.cat([x, inputs[: args.minibatch_size // t]]) if args.align_bn else x)[: len(x)]
         loss = args.alpha * F.mse_loss(outputs, logits)
-        draw.append(self.buffer.get_data(size, self.transform, return_index=True, device=self.device))
+        draw.append(self.replay(return_index=True))
         with bn_track_stats(self, not args.align_bn):
             outputs2 = self.net(draw[1][1])
         loss = loss + args.beta * self.loss(outputs2[:, : self.n_past_classes], draw[1][2])
@@ -180,7 +179,7 @@ class XDer(ContinualModel):
         with bn_track_stats(self, not args.align_bn or t == 0):
             outputs = self.net(inputs)
         loss = self.loss(outputs[:, past:seen], labels - past)
-        replay_loss, replayed = self.replay(inputs)
+        replay_loss, replayed = self.replay_loss(inputs)
         loss = loss + replay_loss
         if t < self.n_tasks - 1:
             loss = loss + self.future(outputs, labels, not_aug_inputs, replayed)

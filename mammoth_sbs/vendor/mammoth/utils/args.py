@@ -11,9 +11,10 @@ from typing import Any, NoReturn
 
 import yaml
 
+from mammoth_sbs.errors import UserError
+
 import backbone as backbones
 import datasets
-from mammoth_sbs.errors import UserError
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -22,7 +23,7 @@ class ArgumentParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see --help")
 
-    def parse_args(self, args=None, namespace=None) -> argparse.Namespace:  # noqa: ANN001
+    def parse_args(self, args: Any = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
         parsed, unknown = self.parse_known_args(args, namespace)
         flags = [flag for flag in unknown if flag.startswith("--")]
         if unknown:
@@ -166,7 +167,8 @@ def command_line(args: argparse.Namespace, parser: argparse.ArgumentParser) -> s
         value = getattr(args, action.dest, None)
         if value is not None and value != action.default and action.option_strings and action.dest != "help":
             words.append(action.option_strings[0])
-            words += [str(int(v) if isinstance(v, bool) else v) for v in (value if isinstance(value, list) else [value])]
+            values = value if isinstance(value, list) else [value]
+            words += [str(int(v) if isinstance(v, bool) else v) for v in values]
     return " ".join(words)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -45,8 +47,8 @@ class Buffer:
     def add_data(self, examples: Tensor, labels: Tensor | None = None, logits: Tensor | None = None,
                  task_labels: Tensor | None = None) -> None:
         """Offer a batch to the reservoir: the n-th example ever seen takes a slot with probability size / n."""
-        given = {"examples": examples, "labels": labels, "logits": logits, "task_labels": task_labels}
-        given = {name: value for name, value in given.items() if value is not None}
+        fields = {"examples": examples, "labels": labels, "logits": logits, "task_labels": task_labels}
+        given = {name: value for name, value in fields.items() if value is not None}
         for name, value in given.items():
             if not hasattr(self, name):
                 dtype = torch.int64 if name.endswith("labels") else torch.float32
@@ -98,7 +100,7 @@ class Buffer:
             setattr(self, name, value.to(self.device) if isinstance(value, Tensor) else value)
 
 
-def fill_buffer(buffer: Buffer, dataset, t_idx: int, required_attributes: list[str]) -> None:  # noqa: ANN001
+def fill_buffer(buffer: Buffer, dataset: Any, t_idx: int, required_attributes: list[str]) -> None:
     """Give every class seen an equal quota: cut old classes to it, draw the new ones at random (GEM)."""
     old, seen = dataset.get_offsets(t_idx)
     quota = buffer.buffer_size // seen

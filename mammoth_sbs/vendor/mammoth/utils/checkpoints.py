@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mammoth_sbs.errors import UserError
+from mammoth_sbs.files import write_atomically
+
 from utils.conf import get_random_state, set_random_state
-from utils.files import write_atomically
 
 if TYPE_CHECKING:
     from models.utils.continual_model import ContinualModel

@@ -40,9 +40,9 @@ def get_device(avail_devices: str | torch.device | None = None) -> torch.device:
         _state["device"] = device
     elif "device" not in _state:
         _state["device"] = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    device = _state["device"]
-    assert isinstance(device, torch.device)
-    return device
+    found = _state["device"]
+    assert isinstance(found, torch.device)
+    return found
 
 
 def set_random_seed(seed: int) -> None:
@@ -55,7 +55,7 @@ def set_random_seed(seed: int) -> None:
 def get_random_state() -> dict:
     """The state of those generators, in types that a checkpoint loads with `weights_only=True`."""
     name, keys, *rest = np.random.get_state(legacy=True)
-    assert name == "MT19937"
+    assert name == "MT19937" and isinstance(keys, np.ndarray)
     state = {"torch": torch.get_rng_state(), "numpy": (torch.from_numpy(keys.astype(np.int64)), *rest)}
     version, internal, gauss = random.getstate()
     state["python"] = (version, torch.tensor(internal), gauss)

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from mammoth_sbs.files import write_atomically
+
 from utils.args import say
 from utils.conf import writable
-from utils.files import write_atomically
 from utils.metrics import backward_transfer, forgetting
 
 SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
@@ -25,7 +26,8 @@ SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 
 def print_mean_accuracy(accuracies: tuple[list[float], list[float]], tasks: int, joint: bool, prefix: str = "") -> None:
     """The line that people's scripts read."""
-    means = [f"[{name}]: {round(fmean(values), 2)} %" for name, values in zip(SETTINGS.values(), accuracies, strict=True)]
+    pairs = zip(SETTINGS.values(), accuracies, strict=True)
+    means = [f"[{name}]: {round(fmean(values), 2)} %" for name, values in pairs]
     title = "Joint Accuracy" if joint else f"Accuracy for {tasks} task(s)"
     say(f"{prefix}{title}: \t " + " \t ".join(means))
 
@@ -33,7 +35,8 @@ def print_mean_accuracy(accuracies: tuple[list[float], list[float]], tasks: int,
 def print_table(results: list[tuple[list[float], list[float]]]) -> None:
     """The accuracy matrices: after each task, on each task."""
     for i, name in enumerate(SETTINGS.values()):
-        say(f"\n{name} accuracy (%)" + "".join(f"{f'task {t + 1}':>9}" for t in range(len(results[-1][i]))) + "     mean")
+        heads = "".join(f"{f'task {t + 1}':>9}" for t in range(len(results[-1][i])))
+        say(f"\n{name} accuracy (%){heads}     mean")
         for t, row in enumerate(results):
             cells = "".join(f"{value:9.2f}" for value in row[i]) + " " * 9 * (len(results[-1][i]) - len(row[i]))
             say(f"{f'after task {t + 1}':<{len(name) + 13}}{cells}{fmean(row[i]):9.2f}")

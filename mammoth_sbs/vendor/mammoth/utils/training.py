@@ -8,9 +8,10 @@ from argparse import Namespace
 from pathlib import Path
 from statistics import fmean
 
+from mammoth_sbs.errors import UserError
+
 from datasets import get_dataset
 from datasets.utils.continual_dataset import ContinualDataset
-from mammoth_sbs.errors import UserError
 from models.utils.continual_model import ContinualModel
 from utils.args import say
 from utils.checkpoints import load_checkpoint, read_checkpoint, restore, save_checkpoint
@@ -26,7 +27,8 @@ def train_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace
     loader, device = dataset.train_loader, model.device
     scheduler = get_scheduler(model, args)
     steps = min(len(loader), model.get_debug_iters()) if args.debug_mode else len(loader)
-    progress = Progress(f"Task {model.current_task + 1}/{dataset.N_TASKS}", args.n_epochs * steps, args.non_verbose, note)
+    title = f"Task {model.current_task + 1}/{dataset.N_TASKS}"
+    progress = Progress(title, args.n_epochs * steps, args.non_verbose, note)
     for epoch in range(args.n_epochs):
         model.meta_begin_epoch(epoch, dataset)
         for _, (inputs, labels, not_aug_inputs, *rest) in zip(range(steps), loader, strict=False):
@@ -65,7 +67,8 @@ def checkpoint_file(args: Namespace, task: int) -> Path:
 
 def train(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> None:
     """Learn the tasks one after the other, evaluating on all so far after each."""
-    begin, results = time.monotonic(), []
+    begin = time.monotonic()
+    results: list[tuple[list[float], list[float]]] = []
     first, end = args.start_from or 0, min(args.stop_after or dataset.N_TASKS, dataset.N_TASKS)
     if args.loadcheck is not None:
         done, results = load_checkpoint(args.loadcheck, model, args)
@@ -91,7 +94,7 @@ def train(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> 
         if args.savecheck == "task" or (args.savecheck == "last" and task == end - 1):
             save_checkpoint(checkpoint_file(args, task), model, args, task + 1, results)
     print_table(results)
-    info = getattr(model, "run_info", dict)()
+    info: dict = getattr(model, "run_info", dict)()
     if args.validation:
         final = evaluate_on_test(model, args, end)
         print_mean_accuracy(final, end, bool(args.joint), "FINAL ")

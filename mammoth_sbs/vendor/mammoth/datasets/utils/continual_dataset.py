@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from datasets.utils.sources import Images, load
 from mammoth_sbs.errors import UserError
+
+from datasets.utils.sources import Images, load
 from utils.augmentations import Augment, DeNormalize, Normalize, to_float
 from utils.conf import base_path
 
@@ -87,7 +88,7 @@ class ContinualDataset:
         self.source = load(self.SOURCE, base_path())
         found = len(self.source.classes)
         if args.max_classes is not None and not 1 < args.max_classes <= found:
-            raise UserError(f"--max_classes {args.max_classes}: {self.NAME} has {found} classes here; give 2 to {found}")
+            raise UserError(f"--max_classes {args.max_classes}: {self.NAME} has {found} classes; give 2 to {found}")
         self.N_CLASSES = args.max_classes or found
         self.N_TASKS = 1 if args.joint else (args.n_tasks or self.N_TASKS)
         if self.N_TASKS < 1 or self.N_CLASSES % self.N_TASKS:
@@ -124,7 +125,7 @@ class ContinualDataset:
         return Augment(self.get_normalization_transform(), self.PADDING, self.FLIP)
 
     @staticmethod
-    def get_loss():  # noqa: ANN205
+    def get_loss() -> Callable[..., Tensor]:
         return F.cross_entropy
 
     def get_class_names(self) -> list[str]:

