@@ -17,18 +17,11 @@ sys.path.insert(0, str(REPO))
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-from mammoth_sbs import host, models  # noqa: E402
+from mammoth_sbs import host  # noqa: E402
+from mammoth_sbs.run import load_host  # noqa: E402
 
 torch.set_num_threads(1)
-host.activate()
-
-import importlib.util  # noqa: E402
-
-_spec = importlib.util.spec_from_file_location("mammoth_main", host.root() / "main.py")
-assert _spec is not None and _spec.loader is not None
-mammoth_main = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(mammoth_main)
-models.register()
+mammoth_main = load_host()
 
 REQUIRED = {"der": "--alpha .3", "derpp": "--alpha .2 --beta .5", "xder": "--alpha .3 --beta .8", "fdr": "--alpha 1"}
 STOCK = list(host.MODELS)

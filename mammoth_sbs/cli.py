@@ -1,0 +1,36 @@
+"""The `mammoth-sbs` command: one module per subcommand, imported when it is asked for."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+
+from mammoth_sbs.errors import UserError
+
+COMMANDS = {
+    "run": ("mammoth_sbs.run", "train a model, as `python main.py` does"),
+    "doctor": ("mammoth_sbs.doctor", "what is installed and found, and what to do about what is not"),
+    "tune": ("mammoth_sbs.tune", "choose q and s by the rotation task"),
+    "sweep": ("mammoth_sbs.experiments.sweep", "run a grid of experiments, again and again until it is done"),
+}
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Hand the rest of the command line to the subcommand's `main`."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help"):
+        print("usage: mammoth-sbs COMMAND ...\n")
+        for name, (_, text) in COMMANDS.items():
+            print(f"  {name:8} {text}")
+        print("\nmammoth-sbs COMMAND --help says more.")
+        return
+    if argv[0] not in COMMANDS:
+        near = difflib.get_close_matches(argv[0], COMMANDS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"mammoth-sbs {argv[0]}: no such command{hint} There are: {', '.join(COMMANDS)}")
+    importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:])
+
+
+if __name__ == "__main__":
+    main()
