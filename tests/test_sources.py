@@ -189,6 +189,15 @@ def test_folder_tree(base: Path, test_name: str) -> None:
     check(load("cifar10", str(base)), images, [0, 1, 2], ["bird", "cat", "dog"])
 
 
+def test_palette_pictures_become_rgb(base: Path) -> None:
+    red = Image.new("RGB", (32, 32), (200, 10, 20)).convert("P")
+    for split in ("train", "test"):
+        (base / f"CIFAR10/{split}/dog").mkdir(parents=True)
+        red.save(base / f"CIFAR10/{split}/dog/0.png")
+    expected = np.asarray(red.convert("RGB")).transpose(2, 0, 1)[None]
+    check(load("cifar10", str(base)), expected, [0], ["dog"])
+
+
 def test_original_tiny_imagenet_tree_in_the_order_of_wnids(base: Path) -> None:
     """tiny-imagenet-200: <wnid>/images, val_annotations.txt, an unlabelled test folder that is not used."""
     top, images = base / "TINYIMG/tiny-imagenet-200", pictures(2, (3, 64, 64))
