@@ -1,0 +1,215 @@
+"""Learning speed (Eq. 1), the band D'_t and the draw from it: what the paper promises, without any host."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+from torch import nn
+
+from mammoth_sbs import LearningSpeed, SpeedBand, SpeedHook
+from mammoth_sbs.band import nearest_first
+from mammoth_sbs.samplers import Task
+from mammoth_sbs.samplers.speed import Speed
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+# ---- the hand-worked example: E = 4 epochs, N = 10 examples, two classes
+
+M = np.array([  # rows are epochs, columns examples: was it classified correctly?
+    [1, 1, 1, 0, 0, 0, 0, 0, 0, 0],
+    [1, 1, 1, 1, 1, 0, 0, 0, 0, 0],
+    [1, 1, 0, 1, 1, 1, 1, 0, 0, 0],
+    [1, 1, 1, 1, 1, 1, 1, 1, 0, 0],
+], dtype=bool)
+SPEEDS = [1.0, 1.0, 0.75, 0.75, 0.75, 0.5, 0.5, 0.25, 0.0, 0.0]
+LABELS = torch.tensor([0, 1, 0, 1, 0, 1, 0, 1, 0, 1])
+
+
+def logits_of(epoch: int) -> torch.Tensor:
+    """Logits whose argmax is the label exactly where M has a one."""
+    predicted = torch.where(torch.from_numpy(M[epoch]), LABELS, 1 - LABELS)
+    return nn.functional.one_hot(predicted, 2) * 3.0 - 1.0
+
+
+def test_hand_worked_example_from_logits_to_buffer() -> None:
+    speed = LearningSpeed(10, matrix=True)
+    for epoch in range(4):
+        order = torch.randperm(10, generator=generator(epoch))
+        for index in order.split(3):  # batches of 3, 3, 3, 1
+            speed.update(index, logits_of(epoch)[index].argmax(1) == LABELS[index], epoch)
+    assert speed.epochs == 4
+    assert speed.count.tolist() == [4, 4, 3, 3, 3, 2, 2, 1, 0, 0]
+    assert speed.value.tolist() == SPEEDS
+    assert (speed.matrix == M).all()
+
+    # q = .2 and s = .3 of 10: the 2 quickest are 0 and 1, the 3 slowest 7, 8 and 9
+    split = SpeedBand(0.2, 0.3).split(speed.value, generator())
+    assert set(split.quick.tolist()) == {0, 1}
+    assert set(split.slow.tolist()) == {7, 8, 9}
+    assert set(split.kept.tolist()) == {2, 3, 4, 5, 6}
+    assert SpeedBand(0.2, 0.3).limits(speed.value) == (0.5, 0.75)
+
+    task = Task(LABELS, speed=speed.value)
+    buffer = Speed(0.2, 0.3).choose(task, 4, generator())
+    assert len(set(buffer.tolist())) == 4
+    assert set(buffer.tolist()) <= {2, 3, 4, 5, 6}
+    # more slots than the band has examples: all of the band and nothing else
+    assert set(Speed(0.2, 0.3).choose(task, 9, generator()).tolist()) == {2, 3, 4, 5, 6}
+
+
+def test_ties_at_the_edge_are_broken_at_random_not_by_position() -> None:
+    speeds = torch.tensor(SPEEDS)
+    # q = .3: 0 and 1 go for sure; the third is one of 2, 3, 4, each a third of the time
+    third = [next(iter(set(SpeedBand(0.3, 0).split(speeds, generator(i)).quick.tolist()) - {0, 1})) for i in range(600)]
+    counts = np.bincount(third, minlength=10)[2:5]
+    assert counts.sum() == 600
+    assert chisquare(counts).pvalue > 1e-4
+
+
+def test_an_example_counts_once_per_epoch() -> None:
+    speed = LearningSpeed(3)
+    yes = torch.tensor([True])
+    for _ in range(3):
+        speed.update(torch.tensor([1]), yes, epoch=0)
+    speed.update(torch.tensor([1, 1, 2]), torch.tensor([True, True, True]), epoch=1)
+    assert speed.count.tolist() == [0, 2, 1]
+    assert speed.value.tolist() == [0, 1, 0.5]
+
+
+def test_memory_is_at_most_eight_bytes_per_example() -> None:
+    n = 10_000
+    speed = LearningSpeed(n)
+    assert speed.count.element_size() <= 4
+    held = sum(t.numel() * t.element_size() for t in vars(speed).values() if isinstance(t, torch.Tensor))
+    assert held <= 8 * n
+    with_matrix = LearningSpeed(n, matrix=True)
+    for epoch in range(16):
+        with_matrix.update(torch.arange(n), torch.ones(n, dtype=torch.bool), epoch)
+    assert with_matrix.matrix.shape == (16, n)
+    assert sum(row.nbytes for row in with_matrix.rows or []) == 16 * n / 8  # one bit per entry
+
+
+# ---- properties of the band, for any speeds, q, s and seed
+
+fractions = st.floats(0, 0.99, allow_nan=False)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=60), fractions, fractions, st.integers(0, 2**31), st.data())
+def test_nothing_outside_the_band_is_chosen(counts: list[int], q: float, s: float, seed: int, data: st.DataObject) -> None:
+    if q + s >= 1:
+        q, s = q / 2, s / 2
+    speeds = torch.tensor(counts, dtype=torch.float32) / 7
+    n, band = len(counts), SpeedBand(q, s)
+    split = band.split(speeds, generator(seed))
+    assert sorted(torch.cat(split).tolist()) == list(range(n))
+    # sizes are exact: floor(q N) and floor(s N)
+    assert len(split.quick) == int(np.floor(q * n + 1e-9))
+    assert len(split.slow) == int(np.floor(s * n + 1e-9))
+    # no kept example is quicker than a left-out quick one, nor slower than a left-out slow one
+    assert len(split.kept) >= 1
+    if len(split.quick):
+        assert speeds[split.quick].min() >= speeds[split.kept].max()
+    if len(split.slow):
+        assert speeds[split.slow].max() <= speeds[split.kept].min()
+    k = data.draw(st.integers(0, n + 3))
+    task = Task(torch.zeros(n, dtype=torch.long), speed=speeds)
+    chosen = Speed(q, s).choose(task, k, generator(seed))
+    assert set(chosen.tolist()) <= set(split.kept.tolist())
+    assert len(set(chosen.tolist())) == len(chosen) == min(k, len(split.kept))
+    assert torch.equal(chosen, Speed(q, s).choose(task, k, generator(seed)))  # the same seed, the same buffer
+
+
+def test_within_the_band_every_example_is_equally_likely() -> None:
+    n, k, draws = 60, 9, 3000
+    speeds = torch.arange(n).div(6, rounding_mode="floor") / 10  # ten groups of six ties
+    task = Task(torch.zeros(n, dtype=torch.long), speed=speeds)
+    times = torch.zeros(n)
+    for seed in range(draws):
+        times[Speed(0.2, 0.2).choose(task, k, generator(seed))] += 1
+    assert times[:12].sum() == 0 and times[48:].sum() == 0
+    assert chisquare(times[12:48]).pvalue > 1e-4
+    # the edges of the band fall inside a group of ties: its members share the places equally
+    times.zero_()
+    for seed in range(draws):
+        times[Speed(0.25, 0.25).choose(task, k, generator(seed))] += 1
+    assert chisquare(times[12:18]).pvalue > 1e-4 and chisquare(times[42:48]).pvalue > 1e-4
+    assert 0 < times[12:18].sum() / times[18:24].sum() < 0.7  # half of the group is left out
+
+
+def test_a_class_that_the_band_lost_is_topped_up_with_its_nearest() -> None:
+    speeds = torch.tensor([1.0, 0.9, 0.8, 0.6, 0.5, 0.5, 0.4, 0.3, 0.1, 0.0])
+    labels = torch.tensor([7, 7, 7, 8, 8, 8, 8, 8, 9, 9])
+    task = Task(labels, speed=speeds, first_class=7)
+    sampler = Speed(0.3, 0.2)  # class 7 is too quick, class 9 too slow
+    chosen = sampler.choose_per_class(task, {7: 2, 8: 3, 9: 1}, generator())
+    assert set(chosen[:2].tolist()) == {2, 1}  # .8 and .9 are nearer to the band (at most .6) than 1.0
+    assert set(chosen[2:5].tolist()) <= {3, 4, 5, 6, 7}
+    assert chosen[5:].tolist() == [8]
+    split = SpeedBand(0.3, 0.2).split(speeds, generator())
+    assert nearest_first(split, speeds).tolist() in ([2, 8, 1, 9, 0], [8, 2, 1, 9, 0], [2, 8, 9, 1, 0])
+
+
+@pytest.mark.parametrize(("q", "s", "says"), [
+    (20, 0.2, "did you mean 0.2?"), (0.2, 20, "did you mean 0.2?"), (-0.1, 0, r"\[0, 1\)"), (1.0, 0, r"\[0, 1\)"),
+    (0.5, 0.5, "below 1"), (0.9, 0.2, "below 1"),
+])
+def test_bad_fractions_are_refused(q: float, s: float, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        SpeedBand(q, s)
+
+
+def test_rounding_is_free_of_float_dust() -> None:
+    assert SpeedBand(0.29, 0.57).left_out(100) == (29, 57)  # 0.29 * 100 is 28.999999999999996
+
+
+# ---- the hook
+
+def test_the_hook_finds_the_stream_batch_wherever_it_is() -> None:
+    net = nn.Linear(4, 3)
+    x, memory = torch.randn(5, 4, generator=generator()), torch.randn(7, 4, generator=generator(1))
+    y = net(x).argmax(1)
+    y[0] = (y[0] + 1) % 3  # one mistake
+    index = torch.tensor([3, 1, 4, 0, 2])
+    steps = {
+        "stream first": lambda: (net(x), net(memory)),
+        "memory first": lambda: (net(memory), net(memory[:5]), net(x)),
+        "concatenated": lambda: net(torch.cat([x, memory])),
+        "stream again in a later pass": lambda: (net(x), net(torch.cat([memory, x])), net(x)),
+        "a copy of the stream": lambda: net(x.clone()),
+    }
+    for name, step in steps.items():
+        speed = LearningSpeed(5)
+        hook = SpeedHook(net, speed, lambda logits: logits.argmax(1))
+        hook.expect(x, y, index, 0)
+        step()
+        assert speed.count.tolist() == [1, 1, 1, 0, 1], name
+        assert not hook.waiting
+        hook.remove()
+        assert len(net._forward_hooks) == 0  # no trace
+    hook = SpeedHook(net, LearningSpeed(5), lambda logits: logits.argmax(1))
+    hook.expect(x, y, index, 0)
+    net(memory)
+    assert hook.waiting and hook.speed.count.sum() == 0  # replayed examples are never counted
+    hook.remove()
+
+
+def test_the_example_for_people_without_mammoth() -> None:
+    """examples/plain_pytorch.py: ten lines of a training loop, and the buffer comes from the middle."""
+    import runpy
+    from pathlib import Path
+
+    names = runpy.run_path(str(Path(__file__).parent.parent / "examples" / "plain_pytorch.py"))
+    speed, buffer, band = names["speed"], names["buffer"], names["band"]
+    assert speed.epochs == names["EPOCHS"]
+    assert 0.3 < speed.value.mean() < 1
+    low, high = band.limits(speed.value)
+    assert len(buffer) == names["BUFFER_SIZE"]
+    assert bool(((speed.value[buffer] >= low) & (speed.value[buffer] <= high)).all())
