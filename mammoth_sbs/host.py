@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -41,11 +44,46 @@ def import_torchvision() -> ModuleType:
 _keep: list = []  # an operator library lives as long as its object
 
 
+def check(folder: Path) -> None:
+    """Whether `folder` is a Mammoth that the plugin can run on; if not, one line on why."""
+    missing = [name for name in ("main.py", "models/__init__.py", "models/utils/continual_model.py", "utils/buffer.py",
+                                 "datasets/utils/continual_dataset.py") if not (folder / name).is_file()]
+    if missing:
+        raise UserError(f"MAMMOTH_ROOT {folder}: not a Mammoth checkout, it has no {missing[0]}; give the folder that "
+                        "holds Mammoth's main.py")
+    if "def register_model" not in (folder / "models" / "__init__.py").read_text():
+        raise UserError(f"MAMMOTH_ROOT {folder}: this Mammoth is too old, its models have no register_model; "
+                        "update it to a version of June 2025 or later")
+
+
 def activate() -> Path:
     """Put the host on `sys.path`, so that `models`, `datasets`, `backbone` and `utils` are its own."""
     folder = root()
-    if not (folder / "models").is_dir() or not (folder / "utils").is_dir():
-        raise UserError(f"MAMMOTH_ROOT {folder}: not a Mammoth checkout (no models/ or utils/ in it)")
+    if folder != EMBEDDED:
+        check(folder)
+        with blame_host(folder):
+            import_torchvision()
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     return folder
+
+
+@contextmanager
+def blame_host(folder: Path) -> Iterator[None]:
+    """Importing a user's Mammoth may fail for reasons of its own: say which, in one line."""
+    try:
+        yield
+    except ModuleNotFoundError as e:
+        raise UserError(f"MAMMOTH_ROOT {folder}: Mammoth needs the package {e.name}, which is not installed; "
+                        f"pip install {PACKAGES.get(e.name or '', e.name)}, or all of its requirements.txt") from None
+    except OSError as e:  # no network is an OSError too
+        files = [frame.filename for frame in traceback.extract_tb(e.__traceback__)]
+        culprit = next((file for file in files if str(folder / "datasets") in file and "__init__" not in file), None)
+        if culprit is None:
+            raise
+        raise UserError(f"MAMMOTH_ROOT {folder}: {Path(culprit).name} wants the network while it is imported ({e}); "
+                        "go online once, or take it out of datasets/ in a copy of the checkout") from None
+
+
+PACKAGES = {"yaml": "pyyaml", "PIL": "Pillow", "sklearn": "scikit-learn", "dotenv": "python-dotenv",
+            "clip": "git+https://github.com/openai/CLIP.git"}  # where the package has another name

