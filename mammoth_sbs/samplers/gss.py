@@ -52,5 +52,5 @@ def error_direction(task: Task) -> Tensor:
     if ((column < 0) | (column >= logits.shape[1])).any():
         last_class = task.first_class + logits.shape[1] - 1
         raise ValueError(f"labels outside {task.first_class}..{last_class}, the classes of the columns of `logits`")
-    others = logits.scatter(1, column, -torch.inf).softmax(dim=1).nan_to_num()  # NaN: no other class
+    others = logits.scatter(1, column, -torch.inf).softmax(dim=1)
     return others.scatter(1, column, -1.0)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mammoth_sbs.band import SpeedBand, nearest_first
-from mammoth_sbs.samplers.base import Sampler
+from mammoth_sbs.samplers.base import Sampler, clamp
 from mammoth_sbs.samplers.task import Task
 
 
@@ -22,7 +22,7 @@ class Speed(Sampler):
     def choose(self, task: Task, k: int, generator: torch.Generator) -> Tensor:
         """Never leaves the band: if D'_t has fewer than `k` examples, all of D'_t is chosen."""
         kept = self.band.split(task.need("speed"), generator).kept
-        return kept[torch.randperm(len(kept), generator=generator)[:k]]
+        return kept[torch.randperm(len(kept), generator=generator)[: clamp(k, task)]]
 
     def choose_per_class(self, task: Task, quotas: dict[int, int], generator: torch.Generator) -> Tensor:
         """The band is of the whole task; a class that it lost is topped up with its examples nearest to the band."""
