@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable
@@ -23,21 +24,28 @@ from mammoth_sbs.run import load_host  # noqa: E402
 torch.set_num_threads(1)
 mammoth_main = load_host()
 
-REQUIRED = {"der": "--alpha .3", "derpp": "--alpha .2 --beta .5", "xder": "--alpha .3 --beta .8", "fdr": "--alpha 1"}
+from datasets.utils import sources  # noqa: E402
+
+digits_read_once = functools.cache(sources._digits)
+
+REQUIRED = {"der": {"--alpha": ".3"}, "derpp": {"--alpha": ".2", "--beta": ".5"},
+            "xder": {"--alpha": ".3", "--beta": ".8"}, "fdr": {"--alpha": "1"}}
 STOCK = list(host.MODELS)
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Callable[..., SimpleNamespace]:
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
     """`start("er", "--n_epochs 2")`: model, data set and arguments of a small run, not yet trained."""
+    monkeypatch.setattr(sources, "_digits", digits_read_once)
 
     def start(model: str, flags: str = "", dataset: str = "seq-digits") -> SimpleNamespace:
         cmd = f"--model {model} --dataset {dataset} --non_verbose 1 --base_path {tmp_path} --checkpoint_path {tmp_path}"
-        for flag, value in (("--buffer_size", "100"), ("--lr", "0.05"), ("--n_epochs", "2"), ("--seed", "0")):
+        usual = {"--buffer_size": "100", "--lr": "0.05", "--n_epochs": "2", "--seed": "0", **REQUIRED.get(model, {})}
+        for flag, value in usual.items():
             rehearsal = flag != "--buffer_size" or model not in ("sgd", "joint")
-            if flag not in flags and rehearsal:
+            if flag not in flags.split() and rehearsal:
                 cmd += f" {flag} {value}"
-        words = f"{cmd} {REQUIRED.get(model, '')} {flags}".split()
+        words = f"{cmd} {flags}".split()
         model_, dataset_, args = mammoth_main.initialize(mammoth_main.parse_args(words))
         return SimpleNamespace(model=model_, dataset=dataset_, args=args)
 

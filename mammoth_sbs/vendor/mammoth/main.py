@@ -38,7 +38,7 @@ def best_config(model: str, dataset: str, buffer_size: int | None) -> dict:
     return {**general, **config[min(sizes, key=lambda size: abs(size - (buffer_size or 0)))]}
 
 
-def build_parser(cmd: list[str]) -> argparse.ArgumentParser:
+def build_parser(cmd: list[str]) -> flags.ArgumentParser:
     """All flags that the method, data set and network in `cmd` have, with the defaults that hold for them.
 
     What wins, from the strongest: the command line, a loaded checkpoint, `--model_config`, the method,
@@ -75,6 +75,8 @@ def build_parser(cmd: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--shared_first_task", help="file that holds the first task once it is trained: made by the "
                         "first of several runs that differ only after it, used by the others")
     parser.add_argument("-h", "--help", action="help", default=argparse.SUPPRESS, help="show this and exit")
+    parser.set_defaults(**defaults)
+    parser.own_defaults = {action.dest: action.default for action in parser._actions}
     defaults |= {key: value for key, value in saved.items() if key not in ("loadcheck", "start_from", "stop_after")}
     parser.set_defaults(**defaults)
     for action in parser._actions:

@@ -33,9 +33,9 @@ class AGem(ReplayModel):
         if not self.buffer.is_empty():
             x, y = self.replay()
             reference = gradient(self.net, self.loss(self.net(x), y))
-            overlap = torch.dot(g, reference)
+            overlap = torch.dot(g.double(), reference.double())  # squares of large gradients leave float's range
             if overlap < 0:
-                g = g - overlap / torch.dot(reference, reference) * reference
+                g = g - (overlap / torch.dot(reference.double(), reference.double())).float() * reference
         self.net.set_grads(g)
         self.opt.step()
         return loss.item()

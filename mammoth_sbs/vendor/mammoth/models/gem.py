@@ -1,8 +1,10 @@
+import math
 from argparse import ArgumentParser
 
 import numpy as np
 import quadprog
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from datasets.utils.continual_dataset import ContinualDataset
@@ -19,16 +21,16 @@ def project_to_cone(g: Tensor, memories: Tensor, margin: float, eps: float = 1e-
     m = memories.cpu().double().numpy()
     target = m @ g.cpu().double().numpy()
     gram = m @ m.T
-    n = len(m)
+    if not np.isfinite(gram).all() or not np.isfinite(target).all():
+        return torch.full_like(g, math.nan)  # the loop reports a diverged network
+    n, scale = len(m), max(1, gram.max())  # the same program in numbers that the solver's tolerances are made for
+    gram, target, eps = (gram + gram.T) / 2 / scale, target / scale, eps / scale
     while True:
         try:
-            v = quadprog.solve_qp((gram + gram.T) / 2 + eps * np.eye(n), -target, np.eye(n), np.full(n, margin))[0]
-            break
+            v = quadprog.solve_qp(gram + eps * np.eye(n), -target, np.eye(n), np.full(n, margin))[0]
+            return g + torch.from_numpy(v @ m).to(g)
         except ValueError:
-            if not np.isfinite(gram).all() or not np.isfinite(target).all():
-                return torch.full_like(g, float("nan"))  # the loop reports a diverged network
             eps *= 10
-    return g + torch.from_numpy(v @ m).to(g)
 
 
 class Gem(ReplayModel):
@@ -57,7 +59,8 @@ class Gem(ReplayModel):
         memories = self.memory_gradients()
         loss = self.loss(self.net(inputs), labels)
         g = gradient(self.net, loss)
-        if memories is not None and (memories @ g < 0).any():
+        # only the sign matters here, and a g of length 1 keeps large gradients in float's range
+        if memories is not None and (memories @ F.normalize(g, p=math.inf, dim=0) < 0).any():
             g = project_to_cone(g, memories, self.args.gamma)
         self.net.set_grads(g)
         self.opt.step()

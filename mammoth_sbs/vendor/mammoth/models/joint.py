@@ -1,46 +1,35 @@
+from copy import copy
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from datasets.utils.continual_dataset import ContinualDataset, MammothDatasetWrapper, TaskLoader
-from models.utils.continual_model import ContinualModel
-from utils.progress import Progress
-from utils.schedulers import get_scheduler
+from datasets.utils.continual_dataset import ContinualDataset
+from models.sgd import Sgd
+from utils.training import train_task
 
 
-class Joint(ContinualModel):
+class Joint(Sgd):
     """Waits for the last task, then trains on all tasks at once: the upper bound."""
 
     NAME = "joint"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.tasks: list[MammothDatasetWrapper] = []
+        self.waiting = True
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
+        if not self.waiting:
+            return super().observe(inputs, labels, not_aug_inputs)
+        self.opt.step()  # no gradients, so it does nothing; a schedule wants to have seen it
         return 0.0
 
     def end_task(self, dataset: ContinualDataset) -> None:
-        self.tasks.append(dataset.train_loader.dataset)
-        if len(self.tasks) < self.n_tasks:
+        """Nothing of earlier tasks is kept: at the end the whole data set is cut anew, as one task."""
+        if self.current_task < self.n_tasks - 1:
             return
-        everything = MammothDatasetWrapper(torch.cat([t.data for t in self.tasks]),
-                                           torch.cat([t.targets for t in self.tasks]),
-                                           np.concatenate([t.indexes for t in self.tasks]), self.tasks[0].transform)
-        self.tasks.clear()
-        loader = TaskLoader(everything, self.args.batch_size, shuffle=True, seed=self.args.seed)
-        self.opt = self.get_optimizer()
-        scheduler = get_scheduler(self, self.args)
-        progress = Progress("Joint", self.args.n_epochs * len(loader), self.args.non_verbose)
-        for _ in range(self.args.n_epochs):
-            for inputs, labels, _ in loader:
-                self.opt.zero_grad()
-                loss = self.loss(self.net(inputs.to(self.device)), labels.to(self.device))
-                loss.backward()
-                self.opt.step()
-                progress.step(loss.item())
-            if scheduler is not None:
-                scheduler.step()
-        progress.close()
+        whole = copy(dataset)
+        whole.c_task, whole.test_loaders, whole.N_CLASSES_PER_TASK = -1, [], dataset.N_CLASSES
+        whole.get_data_loaders()
+        self.opt, self.waiting = self.get_optimizer(), False
+        train_task(self, whole, self.args, title="Joint")
+        self.waiting = True

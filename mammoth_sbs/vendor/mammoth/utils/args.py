@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import shlex
 import sys
 from collections.abc import Iterable
 from typing import Any, NoReturn
@@ -23,12 +24,17 @@ class ArgumentParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see --help")
 
+    own_defaults: dict[str, Any]  # before a loaded checkpoint changed them
+
     def parse_args(self, args: Any = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
+        """All of the command line. A typo comes before what is missing because of it."""
+        for word in args or ():
+            flag = word.split("=")[0]
+            if flag.startswith("--") and flag not in self._option_string_actions:
+                raise UserError(f"unknown flag {flag}{suggest(flag, self._option_string_actions)}; see --help")
         parsed, unknown = self.parse_known_args(args, namespace)
-        flags = [flag for flag in unknown if flag.startswith("--")]
         if unknown:
-            flag = (flags or unknown)[0].split("=")[0]
-            raise UserError(f"unknown flag {flag}{suggest(flag, self._option_string_actions)}; see --help")
+            raise UserError(f"{unknown[0]} belongs to no flag; see --help")
         return parsed
 
 
@@ -155,21 +161,21 @@ def dataset_config(dataset: str, name: str | None) -> dict[str, Any]:
 def backbone_args(parser: argparse.ArgumentParser, name: str) -> None:
     """Flags of the network."""
     group = parser.add_argument_group("network")
-    group.add_argument("--num_classes", type=int, help=argparse.SUPPRESS)
     for flag, default in backbones.backbone_flags(name).items():
         group.add_argument(f"--{flag}", type=at_least(1), default=default, help=f"of {name} (default: {default})")
 
 
-def command_line(args: argparse.Namespace, parser: argparse.ArgumentParser) -> str:
-    """The flags that differ from their defaults, as one would type them."""
+def command_line(args: argparse.Namespace, parser: ArgumentParser) -> str:
+    """The flags that differ from their defaults, and what decides on those, as one would type them."""
     words = []
     for action in parser._actions:
         value = getattr(args, action.dest, None)
-        if value is not None and value != action.default and action.option_strings and action.dest != "help":
+        chosen = action.dest in ("model", "dataset", "backbone") or value != parser.own_defaults[action.dest]
+        if chosen and action.dest != "help":
             words.append(action.option_strings[0])
             values = value if isinstance(value, list) else [value]
             words += [str(int(v) if isinstance(v, bool) else v) for v in values]
-    return " ".join(words)
+    return shlex.join(words)
 
 
 def no_duplicate_flags(cmd: list[str]) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 import zipfile
 from argparse import Namespace
+from collections.abc import Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 # what another machine, folder or stopping point may change without making it another run
-NOT_OF_THE_RUN = {"loadcheck", "start_from", "stop_after", "savecheck", "ckpt_name", "base_path", "results_path",
+NOT_OF_THE_RUN = {"command", "loadcheck", "start_from", "stop_after", "savecheck", "ckpt_name", "base_path", "results_path",
                   "checkpoint_path", "device", "num_workers", "non_verbose", "disable_log", "enable_other_metrics",
                   "shared_first_task", "sbs_record"}
+# they choose from it when it has been learned
+NOT_OF_THE_FIRST_TASK = {"sampler", "sbs_score", "sbs_q", "sbs_s", "sbs_grid", "sbs_tune", "sbs_tune_epochs"}
 
 
-def save_checkpoint(path: str | Path, model: ContinualModel, args: Namespace, tasks_done: int, results: list) -> None:
+def save_checkpoint(path: str | Path, model: ContinualModel, args: Namespace, tasks_done: int, results: list,
+                    **more: Any) -> None:
     """Everything the next task depends on: weights, method's state, buffer, random state, results so far."""
     state = {
         "format": FORMAT,
@@ -35,35 +38,41 @@ def save_checkpoint(path: str | Path, model: ContinualModel, args: Namespace, ta
         "random": get_random_state(),
         "tasks_done": tasks_done,
         "results": results,
+        **more,
     }
     write_atomically(path, lambda f: torch.save(state, f), "checkpoint")
 
 
-def read_checkpoint(path: str | Path) -> dict[str, Any]:
+def read_checkpoint(path: str | Path, flag: str = "--loadcheck") -> dict[str, Any]:
     """The content of a checkpoint, or one line on why not."""
     if not Path(path).is_file():
-        raise UserError(f"--loadcheck {path}: no such file")
+        raise UserError(f"{flag} {path}: no such file")
     try:
+        with zipfile.ZipFile(path) as archive:  # torch would not notice a flipped bit in a tensor
+            if archive.testzip() is not None:
+                raise zipfile.BadZipFile
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile, ValueError):
-        raise UserError(f"--loadcheck {path}: not a checkpoint, or a damaged one; take another") from None
+    except Exception:  # damage has many faces
+        raise UserError(f"{flag} {path}: not a checkpoint, or a damaged one; take another") from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise UserError(f"--loadcheck {path}: not a checkpoint of this program; save one with --savecheck")
+        raise UserError(f"{flag} {path}: not a checkpoint of this program; save one with --savecheck")
     return state
 
 
-def load_checkpoint(path: str | Path, model: ContinualModel, args: Namespace) -> tuple[int, list]:
-    """Put a checkpoint's state into `model` and the random generators; returns tasks done and results so far."""
-    state = read_checkpoint(path)
+def load_checkpoint(path: str | Path, model: ContinualModel, args: Namespace, flag: str = "--loadcheck",
+                    may_differ: Set[str] = frozenset()) -> dict[str, Any]:
+    """Put a checkpoint's state into `model` and the random generators, if it is of the same run; returns it all."""
+    state = read_checkpoint(path, flag)
     theirs = state["args"]
     if theirs["model"] != args.model:
-        raise UserError(f"--loadcheck {path}: saved by --model {theirs['model']}, not {args.model}")
-    different = [key for key in theirs if key not in NOT_OF_THE_RUN and getattr(args, key, None) != theirs[key]]
+        raise UserError(f"{flag} {path}: saved by --model {theirs['model']}, not {args.model}")
+    different = [key for key in theirs
+                 if key not in NOT_OF_THE_RUN | may_differ and getattr(args, key, None) != theirs[key]]
     if different:
         what = ", ".join(f"--{key} {theirs[key]} there and {getattr(args, key, None)} here" for key in different)
-        raise UserError(f"--loadcheck {path}: of another run: {what}; leave these flags out")
+        raise UserError(f"{flag} {path}: of another run: {what}; leave these flags out")
     restore(state, model)
-    return state["tasks_done"], state["results"]
+    return state
 
 
 def restore(state: dict, model: ContinualModel) -> None:

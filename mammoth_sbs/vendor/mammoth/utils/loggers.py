@@ -37,9 +37,9 @@ def print_table(results: list[tuple[list[float], list[float]]]) -> None:
     for i, name in enumerate(SETTINGS.values()):
         heads = "".join(f"{f'task {t + 1}':>9}" for t in range(len(results[-1][i])))
         say(f"\n{name} accuracy (%){heads}     mean")
-        for t, row in enumerate(results):
+        for row in results:
             cells = "".join(f"{value:9.2f}" for value in row[i]) + " " * 9 * (len(results[-1][i]) - len(row[i]))
-            say(f"{f'after task {t + 1}':<{len(name) + 13}}{cells}{fmean(row[i]):9.2f}")
+            say(f"{f'after task {len(row[i])}':<{len(name) + 13}}{cells}{fmean(row[i]):9.2f}")
 
 
 def metrics(results: list[tuple[list[float], list[float]]]) -> dict[str, dict[str, Any]]:

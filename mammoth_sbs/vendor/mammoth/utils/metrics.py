@@ -1,4 +1,4 @@
-"""Numbers from the accuracy matrix: row i is after task i, column j is on task j."""
+"""Numbers from the accuracy matrix: a row per task learned, ending with that task; column j is on task j."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ Matrix = list[list[float]]
 
 def backward_transfer(results: Matrix) -> float:
     """How much later tasks changed the accuracy on a task since it was learned, on average."""
-    return fmean(results[-1][i] - results[i][i] for i in range(len(results) - 1)) if len(results) > 1 else 0.0
+    return fmean(results[-1][len(row) - 1] - row[-1] for row in results[:-1]) if len(results) > 1 else 0.0
 
 
 def forgetting(results: Matrix) -> float:
     """How far the accuracy on a task fell from its best, on average over all tasks but the last."""
-    n = len(results)
-    return fmean(max(row[i] for row in results[i:]) - results[-1][i] for i in range(n - 1)) if n > 1 else 0.0
+    last = results[-1]
+    falls = [max(row[i] for row in results if len(row) > i) - last[i] for i in range(len(last) - 1)]
+    return fmean(falls) if falls else 0.0

@@ -14,7 +14,7 @@ from datasets import get_dataset
 from datasets.utils.continual_dataset import ContinualDataset
 from models.utils.continual_model import ContinualModel
 from utils.args import say
-from utils.checkpoints import load_checkpoint, read_checkpoint, restore, save_checkpoint
+from utils.checkpoints import NOT_OF_THE_FIRST_TASK, load_checkpoint, save_checkpoint
 from utils.conf import get_checkpoint_path
 from utils.evaluate import evaluate
 from utils.loggers import metrics, print_mean_accuracy, print_table, write_run
@@ -22,12 +22,13 @@ from utils.progress import Progress
 from utils.schedulers import get_scheduler
 
 
-def train_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace, note: str) -> None:
+def train_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace, note: str = "",
+               title: str | None = None) -> None:
     """All epochs of one task."""
     loader, device = dataset.train_loader, model.device
     scheduler = get_scheduler(model, args)
     steps = min(len(loader), model.get_debug_iters()) if args.debug_mode else len(loader)
-    title = f"Task {model.current_task + 1}/{dataset.N_TASKS}"
+    title = title or f"Task {model.current_task + 1}/{dataset.N_TASKS}"
     progress = Progress(title, args.n_epochs * steps, args.non_verbose, note)
     for epoch in range(args.n_epochs):
         model.meta_begin_epoch(epoch, dataset)
@@ -50,12 +51,14 @@ def train_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace
 def learn_first_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> None:
     """The first task, up to the moment before `end_task`: from `--shared_first_task` if another run left it there."""
     shared = Path(args.shared_first_task) if args.shared_first_task else None
+    order = dataset.train_loader.generator
     if shared is not None and shared.exists():
-        restore(read_checkpoint(shared), model)
+        state = load_checkpoint(shared, model, args, "--shared_first_task", NOT_OF_THE_FIRST_TASK)
+        order.set_state(state["order"])
         return
-    train_task(model, dataset, args, "")
+    train_task(model, dataset, args)
     if shared is not None:
-        save_checkpoint(shared, model, args, 0, [])
+        save_checkpoint(shared, model, args, 0, [], order=order.get_state())
 
 
 def checkpoint_file(args: Namespace, task: int) -> Path:
@@ -71,9 +74,9 @@ def train(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> 
     results: list[tuple[list[float], list[float]]] = []
     first, end = args.start_from or 0, min(args.stop_after or dataset.N_TASKS, dataset.N_TASKS)
     if args.loadcheck is not None:
-        done, results = load_checkpoint(args.loadcheck, model, args)
-        first = done if args.start_from is None else args.start_from
-        results = results[:first]
+        state = load_checkpoint(args.loadcheck, model, args)
+        first = state["tasks_done"] if args.start_from is None else args.start_from
+        results = state["results"][:first]
     if first >= end:
         raise UserError(f"nothing to do: the run would start at task {first + 1} and stop after task {end}; "
                         "see --start_from, --stop_after and --loadcheck")

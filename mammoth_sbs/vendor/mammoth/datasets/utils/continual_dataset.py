@@ -157,10 +157,10 @@ def store_masked_loaders(train: Images, test: Images, setting: ContinualDataset)
         fraction = args.validation / 100 if args.validation >= 1 else args.validation
         test_data, test_labels, test_rows = train.images, labels, per_class(labels, float(fraction), args.seed)
         rows = np.setdiff1d(rows, test_rows)
+    if args.train_per_class:  # the same few images for every seed, split and order of classes
+        rows = rows[per_class(train.labels[rows], args.train_per_class, 0)]
     rows = rows[(labels[rows] >= first) & (labels[rows] < end)]
     test_rows = test_rows[(test_labels[test_rows] >= first) & (test_labels[test_rows] < end)]
-    if args.train_per_class:
-        rows = rows[per_class(labels[rows], args.train_per_class, 0)]  # the same few images for every seed
 
     def wrap(data: np.ndarray, labels: np.ndarray, rows: np.ndarray, transform: Augment) -> MammothDatasetWrapper:
         return MammothDatasetWrapper(torch.from_numpy(data[rows]), torch.from_numpy(labels[rows]), rows, transform)
