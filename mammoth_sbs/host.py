@@ -22,6 +22,11 @@ def root() -> Path:
     return Path(given).resolve() if given else EMBEDDED
 
 
+def is_embedded() -> bool:
+    """Whether the `models` in use are the embedded host's; a patched checkout uses the plugin without `MAMMOTH_ROOT`."""
+    return Path(str(sys.modules["models"].__file__)).parent.parent == EMBEDDED
+
+
 def import_torchvision() -> ModuleType:
     """torchvision, even beside a CPU build of torch, where its compiled operators do not load.
 

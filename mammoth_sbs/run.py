@@ -43,7 +43,8 @@ def main(argv: list[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
     if host.root() != host.EMBEDDED:
         argv = absolute_paths(argv)
-        if "--base_path" not in " ".join(argv):
-            argv += ["--base_path", str(Path("data").absolute())]  # the default, as seen from here
+        for flag, default in (("--base_path", "data"), ("--checkpoint_path", "checkpoints")):
+            if flag not in (word.partition("=")[0] for word in argv):
+                argv += [flag, str(Path(default).absolute())]  # the default, as seen from here
     sys.argv[1:] = argv  # the real Mammoth reads it from there
     load_host().main()

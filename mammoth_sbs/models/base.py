@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import random
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import default_collate
 
-from mammoth_sbs.errors import UserError
+from mammoth_sbs import host
+from mammoth_sbs.errors import UserError, aloud
 from mammoth_sbs.flags import BUFFER_SIZE, add_sbs_args, published
+from mammoth_sbs.models.batches import even_parts, fetch
 from mammoth_sbs.record import Recorder
 from mammoth_sbs.samplers import Sampler, Task, get_sampler
 from mammoth_sbs.samplers.speed import Speed
+from mammoth_sbs.scores import SCORES
+from mammoth_sbs.search import OPEN, check
 from mammoth_sbs.speed import LearningSpeed, SpeedHook
 
 from models.utils.continual_model import ContinualModel
@@ -26,6 +28,7 @@ from utils.batch_norm import bn_track_stats
 from utils.buffer import Buffer
 
 INDEX = "sbs_index"  # the extra field with an example's place in its task
+heard = nullcontext if host.is_embedded() else aloud
 
 
 @contextmanager
@@ -59,16 +62,6 @@ def content(buffer: Buffer) -> dict[str, Tensor]:
     return {name: getattr(buffer, name)[: len(buffer)] for name in buffer.attributes if hasattr(buffer, name)}
 
 
-def even_parts(index: Tensor, size: int) -> tuple[Tensor, ...]:
-    """Batches of about `size`, none much smaller: batch normalisation would not know a batch of one."""
-    return index.tensor_split(max(1, math.ceil(len(index) / size))) if len(index) else ()
-
-
-def fetch(data: Any, index: Tensor) -> tuple[Tensor, ...]:
-    """Examples of a task as one batch, `(inputs, labels, not_aug_inputs, ...)`."""
-    return data.batch(index) if hasattr(data, "batch") else tuple(default_collate([data[int(i)] for i in index]))
-
-
 class SpeedSampled(ContinualModel):
     """To be put before a stock method's class: trains as the stock method does, fills the buffer by a sampler."""
 
@@ -78,9 +71,11 @@ class SpeedSampled(ContinualModel):
 
     @classmethod
     def get_parser(cls, parser: ArgumentParser) -> ArgumentParser:
+        defaults = {"buffer_size": BUFFER_SIZE, **published(cls.stock, parser.get_default("dataset"))}
+        saved = [name for name in defaults if parser.get_default(name) is not None]  # in Mammoth, by a checkpoint
         super().get_parser(parser)
         add_sbs_args(parser, cls.inserts_each_step)
-        parser.set_defaults(buffer_size=BUFFER_SIZE, **published(cls.stock, parser.get_default("dataset")))
+        parser.set_defaults(**{name: value for name, value in defaults.items() if name not in saved})
         return parser
 
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None) -> None:
@@ -96,7 +91,9 @@ class SpeedSampled(ContinualModel):
         self.speed: LearningSpeed | None = None
         self.hook: SpeedHook | None = None
         self.recorder = Recorder(args.sbs_record, self.predict) if args.sbs_record else None
+        self.choice: dict[str, Any] | None = None  # of q and s, where the flags leave them open
         self._history: list[dict] = []
+        self._seen: int | None = None  # by the buffer of a loaded checkpoint
         chosen = {"buffer_size": BUFFER_SIZE, **published(self.stock, args.dataset)}
         print(f"{self.NAME} on {args.dataset}: " + ", ".join(f"{name} {getattr(args, name)}" for name in chosen),
               flush=True)
@@ -104,12 +101,27 @@ class SpeedSampled(ContinualModel):
     def build_sampler(self) -> Sampler:
         """The sampler that the flags ask for."""
         sampler = get_sampler(self.args.sampler)
+        check(self.args)
         if isinstance(sampler, Speed):
             try:
-                sampler = Speed(self.args.sbs_q, self.args.sbs_s)
+                sampler = Speed(*(0 if side in OPEN else side for side in (self.args.sbs_q, self.args.sbs_s)))
             except ValueError as e:
                 raise UserError(f"--sbs-q, --sbs-s: {e}") from None
         return sampler
+
+    # ---- what the host calls; Mammoth's training loop swallows a `UserError`
+
+    def meta_begin_task(self, dataset: Any) -> None:
+        with heard():
+            super().meta_begin_task(dataset)
+
+    def meta_observe(self, *args: Any, **kwargs: Any) -> float:
+        with heard():
+            return super().meta_observe(*args, **kwargs)
+
+    def meta_end_task(self, dataset: Any) -> None:
+        with heard():
+            super().meta_end_task(dataset)
 
     # ---- learning speed, from the forward passes that happen anyway
 
@@ -164,21 +176,39 @@ class SpeedSampled(ContinualModel):
 
     # ---- the buffer, at the end of the task
 
-    def end_task(self, dataset: Any) -> None:
-        assert self.hook is not None and self.speed is not None
+    def close_task(self, dataset: Any) -> None:
+        """Measure no longer."""
+        assert self.hook is not None
         self.hook.remove()
+        self.hook = None
         data = dataset.train_loader.dataset
         data.extra_return_fields = tuple(name for name in data.extra_return_fields if name != INDEX)
+
+    def choose_band(self, dataset: Any, task: Task) -> None:
+        """q and s from the rotation task, where the flags leave them open: once, or at each task that has a next."""
+        args = self.args
+        again = args.sbs_tune == "each" and self.current_task < self.n_tasks - 1
+        if {args.sbs_q, args.sbs_s} & set(OPEN) and (self.choice is None or again):
+            from mammoth_sbs import rotation  # it builds on this module
+
+            self.choice = {"task": self.current_task + 1, **rotation.choose(self, dataset, task)}
+            self.sampler = Speed(self.choice["q"], self.choice["s"])
+
+    def end_task(self, dataset: Any) -> None:
+        assert self.speed is not None
+        self.close_task(dataset)
         if self.speed.epochs == 0:  # Mammoth's --start_from passes through tasks without training on them
             super().end_task(dataset)
         else:
+            data = dataset.train_loader.dataset
             task = self.describe(data)
+            self.choose_band(dataset, task)
             with own_randomness(self.generator):
                 stored = self.fill(dataset, task)
             self.report(task, stored)
             if self.recorder is not None:
                 self.recorder.end_task(self.speed, data, stored, dataset.test_loaders)
-        self.hook = self.speed = None
+        self.speed = None
 
     def describe(self, data: Any) -> Task:
         """The task's examples with just what the sampler needs; a forward pass only if it needs one."""
@@ -188,6 +218,9 @@ class SpeedSampled(ContinualModel):
             task.features, task.logits = self.features_and_logits(data)
             task.losses = torch.nn.functional.cross_entropy(task.logits, task.labels - task.first_class,
                                                             reduction="none")
+        if self.args.sbs_score != "speed":
+            with own_randomness(self.generator):
+                task.speed = SCORES[self.args.sbs_score](self, data)
         return task
 
     def normalized(self, data: Any, index: Tensor) -> Tensor:
@@ -264,7 +297,7 @@ class SpeedSampled(ContinualModel):
     def report(self, task: Task, stored: Tensor) -> None:
         """One line per task, and the same for the run's JSON file."""
         assert self.speed is not None and task.speed is not None
-        speed, n = task.speed, len(task)
+        speed, n = self.speed.value, len(task)
         low, middle, high = torch.quantile(speed, torch.tensor([0.25, 0.5, 0.75])).tolist()
         entry: dict[str, Any] = {"task": self.current_task + 1, "examples": n, "epochs": self.speed.epochs,
                                  "speed_mean": float(speed.mean()), "speed_quartiles": [low, middle, high],
@@ -274,26 +307,41 @@ class SpeedSampled(ContinualModel):
                 f"(quartiles {low:.2f} {middle:.2f} {high:.2f}), ")
         if isinstance(self.sampler, Speed):
             quick, slow = self.sampler.band.left_out(n)
-            limits = self.sampler.band.limits(speed)
+            limits = self.sampler.band.limits(task.speed)  # in learning speed, or in --sbs-score
             entry |= {"left_out_quick": quick, "left_out_slow": slow, "band": list(limits)}
+            if self.choice is not None:
+                entry["choice"] = self.choice if self.choice["task"] == entry["task"] else None
+                line += f"q {self.choice['q']:g} and s {self.choice['s']:g} chosen at task {self.choice['task']}, "
             line += f"left out {quick} quickest and {slow} slowest, band {limits[0]:.2f} to {limits[1]:.2f}, "
-        print(line + f"{len(stored)} stored", flush=True)
+        at = f" at {entry['stored_speed_mean']:.3f}" if len(stored) else ""
+        print(line + f"{len(stored)} stored{at}", flush=True)
         self._history.append(entry)
 
     def run_info(self) -> dict:
         """For the run's JSON file."""
         args = self.args
         return {"sbs": {"sampler": args.sampler, "q": args.sbs_q, "s": args.sbs_s, "scope": args.sbs_scope,
-                        "tasks": self._history}}
+                        "score": args.sbs_score, "tasks": self._history}}
 
     # ---- checkpoints
 
     def get_extra_state(self) -> dict:
-        return {"generator": self.generator.get_state(), "history": self._history,
+        return {"generator": self.generator.get_state(), "history": self._history, "choice": self.choice,
+                "seen": self.buffer.num_seen_examples,
                 "speed": self.speed.state_dict() if self.speed is not None else None}
 
     def set_extra_state(self, state: dict) -> None:
         self.generator.set_state(state["generator"])
         self._history = state["history"]
+        self._seen = state.get("seen")
+        self.choice = state.get("choice")
+        if self.choice is not None:
+            self.sampler = Speed(self.choice["q"], self.choice["s"])
         if state["speed"] is not None and self.speed is not None:
             self.speed.load_state_dict(state["speed"])
+
+    def load_buffer(self, buffer: Any) -> None:
+        """Mammoth's way to load a buffer, which takes every buffer for full; called after `set_extra_state`."""
+        super().load_buffer(buffer)  # type: ignore[misc]
+        if self._seen is not None:
+            self.buffer.num_seen_examples = self._seen

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.models.base import SpeedSampled, even_parts, fetch
+from mammoth_sbs.models.base import SpeedSampled
+from mammoth_sbs.models.batches import even_parts, fetch
 from mammoth_sbs.samplers import Task
 
 
