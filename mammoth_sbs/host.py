@@ -23,7 +23,7 @@ def root() -> Path:
 
 
 def is_embedded() -> bool:
-    """Whether the `models` in use are the embedded host's; a patched checkout uses the plugin without `MAMMOTH_ROOT`."""
+    """Whether the `models` in use are the embedded host's: a patched checkout works without `MAMMOTH_ROOT`."""
     return Path(str(sys.modules["models"].__file__)).parent.parent == EMBEDDED
 
 
@@ -51,14 +51,16 @@ _keep: list = []  # an operator library lives as long as its object
 
 def check(folder: Path) -> None:
     """Whether `folder` is a Mammoth that the plugin can run on; if not, one line on why."""
-    missing = [name for name in ("main.py", "models/__init__.py", "models/utils/continual_model.py", "utils/buffer.py",
-                                 "datasets/utils/continual_dataset.py") if not (folder / name).is_file()]
+    files = ("main.py", "models/__init__.py", "models/utils/continual_model.py", "utils/args.py", "utils/buffer.py",
+             "datasets/utils/continual_dataset.py")
+    missing = [name for name in files if not (folder / name).is_file()]
     if missing:
         raise UserError(f"MAMMOTH_ROOT {folder}: not a Mammoth checkout, it has no {missing[0]}; give the folder that "
                         "holds Mammoth's main.py")
-    if "def register_model" not in (folder / "models" / "__init__.py").read_text():
-        raise UserError(f"MAMMOTH_ROOT {folder}: this Mammoth is too old, its models have no register_model; "
-                        "update it to a version of June 2025 or later")
+    for file, name in (("models/__init__.py", "register_model"), ("utils/args.py", "--checkpoint_path")):
+        if name not in (folder / file).read_text():
+            raise UserError(f"MAMMOTH_ROOT {folder}: this Mammoth is too old, its {file} has no {name}; "
+                            "update it to a version of 17 June 2025 or later")
 
 
 def activate() -> Path:
@@ -80,15 +82,33 @@ def blame_host(folder: Path) -> Iterator[None]:
         yield
     except ModuleNotFoundError as e:
         raise UserError(f"MAMMOTH_ROOT {folder}: Mammoth needs the package {e.name}, which is not installed; "
-                        f"pip install {PACKAGES.get(e.name or '', e.name)}, or all of its requirements.txt") from None
-    except OSError as e:  # no network is an OSError too
+                        f"pip install {package(e)}, or all of its requirements.txt") from None
+    except Exception as e:
         files = [frame.filename for frame in traceback.extract_tb(e.__traceback__)]
         culprit = next((file for file in files if str(folder / "datasets") in file and "__init__" not in file), None)
-        if culprit is None:
+        if culprit is None or not is_offline(e):
             raise
-        raise UserError(f"MAMMOTH_ROOT {folder}: {Path(culprit).name} wants the network while it is imported ({e}); "
+        said = (str(e).strip() or type(e).__name__).splitlines()[0]
+        raise UserError(f"MAMMOTH_ROOT {folder}: {Path(culprit).name} wants the network while it is imported ({said}); "
                         "go online once, or take it out of datasets/ in a copy of the checkout") from None
 
 
-PACKAGES = {"yaml": "pyyaml", "PIL": "Pillow", "sklearn": "scikit-learn", "dotenv": "python-dotenv",
-            "clip": "git+https://github.com/openai/CLIP.git"}  # where the package has another name
+def is_offline(e: BaseException | None) -> bool:
+    """Whether an error comes from a missing network: libraries wrap the `OSError` of it in their own."""
+    while e is not None:
+        if isinstance(e, OSError):
+            return True
+        e = e.__cause__ or e.__context__
+    return False
+
+
+def package(e: ModuleNotFoundError) -> str:
+    """What to install for a missing module."""
+    name = (e.name or "").split(".")[0]
+    return PACKAGES.get(name, name)
+
+
+PACKAGES = {  # where the package has another name than the module
+    "yaml": "pyyaml", "PIL": "Pillow", "sklearn": "scikit-learn", "dotenv": "python-dotenv", "git": "gitpython",
+    "open_clip": "open_clip_torch", "google_drive_downloader": "googledrivedownloader",
+    "clip": "git+https://github.com/openai/CLIP.git"}

@@ -13,6 +13,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -73,7 +74,7 @@ def clone(generator: torch.Generator) -> torch.Generator:
 
 
 def percent(mask: Tensor) -> float:
-    return round(100 * int(mask.sum()) / max(len(mask), 1), 4)
+    return 100 * int(mask.sum()) / max(len(mask), 1)
 
 
 class Within(Sampler):
@@ -153,8 +154,8 @@ class Rotation:
             raise UserError(f"--dataset {model.args.dataset}: the rotation task needs square images, not "
                             f"{self.images.shape[-2]} x {self.images.shape[-1]}; give --sbs-q and --sbs-s numbers")
         if not isinstance(getattr(model.net, "classifier", None), nn.Linear):
-            raise UserError(f"--backbone {model.args.backbone}: has no linear `classifier` layer for the rotation task to "
-                            "widen; give --sbs-q and --sbs-s numbers")
+            raise UserError(f"--backbone {model.args.backbone}: has no linear `classifier` layer, which the rotation "
+                            "task widens; give --sbs-q and --sbs-s numbers")
         offsets = [dataset.get_offsets(t) for t in range(model.current_task + 1)]
         self.tasks = len(offsets) + 1
         self.width = max(TURNS, *(end - first for first, end in offsets))
@@ -205,7 +206,8 @@ class Rotation:
     def copied(self, generator: torch.Generator) -> Any:
         """The model with a network and a buffer of its own; data, arguments and records are shared, not copied."""
         model = self.model
-        shared = (model.dataset, self.dataset, model.args, model.recorder, model.transform, model.loss)
+        shared = [model.dataset, self.dataset, model.args, model.recorder, model.transform, model.loss]
+        shared += [part for part in vars(model).values() if isinstance(part, ModuleType)]  # the solver in Mammoth's GEM
         memo: dict[int, Any] = {id(part): part for part in shared}
         return copy.deepcopy(model, memo | {id(model.generator): generator})
 

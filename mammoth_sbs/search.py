@@ -76,7 +76,7 @@ def rule(forgotten: float) -> Pair:
 
 def best(points: Sequence[Point]) -> Point:
     """The highest score; of equal ones, the pair nearest to the paper's q = s = .2."""
-    return min(points, key=lambda p: (-p.score, round(abs(p.q - 0.2) + abs(p.s - 0.2), 9), p.q))
+    return min(points, key=lambda p: (-round(p.score, 6), round(abs(p.q - 0.2) + abs(p.s - 0.2), 6), p.q))
 
 
 def check(args: Namespace) -> None:

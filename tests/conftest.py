@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+MAMMOTH_ROOT = os.environ.pop("MAMMOTH_ROOT", None)  # these tests are of the embedded host; test_contract.py is of both
 REPO = Path(__file__).resolve().parent.parent
 SHARED_DATA = REPO.parent / "shared" / "data"
 sys.path.insert(0, str(REPO))

@@ -46,11 +46,10 @@ def process(line: str, cwd: Path) -> subprocess.CompletedProcess:
 
 @pytest.mark.parametrize("line, words", [
     ("--model derp --dataset seq-digits", ["--model derp", "did you mean der"]),
-    (f"{ER} --n_epoch 3", ["--n_epoch", "did you mean --n_epochs?"]),
-    (f"{ER} {FAST} --lr_scheduler cosine --optimizer adam".replace("0.05", "1e30"), ["loss became", "lower --lr"]),
+    (f"{ER.replace('0.05', '1e30')} {FAST} --non_verbose 1", ["the loss became", "lower --lr"]),
 ])
 def test_a_process_ends_with_one_line_and_not_with_zero(line: str, words: list[str], tmp_path: Path) -> None:
-    done = process(line + (" --non_verbose 1" if "--lr 1e30" in line else ""), tmp_path)
+    done = process(line, tmp_path)
     assert done.returncode != 0
     assert "Traceback" not in done.stderr + done.stdout
     one_line(done.stderr, *words)
@@ -74,6 +73,7 @@ def test_the_same_command_without_the_mistake_runs(tmp_path: Path) -> None:
     (f"{ER} --backbone resnet81", ["--backbone resnet81", "did you mean resnet18?"]),
     (f"{ER} --dataset_config 2task", ["--dataset_config 2task", "did you mean 2tasks?"]),
     (f"{ER} --optimzer adam", ["--optimzer", "did you mean --optimizer?"]),
+    (f"{ER} --n_epoch 3", ["--n_epoch", "did you mean --n_epochs?"]),
     ("--model er --dataset seq-digits --bufer_size 20 --lr 1", ["--bufer_size", "did you mean --buffer_size?"]),
     ("--model der --dataset seq-digits --buffer_size 9 --lr 1 --alfa=1", ["--alfa", "did you mean --alpha?"]),
     (f"{ER} --optimizer sdg", ["--optimizer", "sgd"]),
@@ -196,13 +196,13 @@ def test_a_checkpoint_that_is_none(tmp_path: Path, checkpoint: Path) -> None:
 
 def test_a_checkpoint_with_flipped_bits(tmp_path: Path, checkpoint: Path) -> None:
     """Wherever the damage is, it is found, or it did not matter."""
+    from utils.checkpoints import read_checkpoint
+
     good, bad = checkpoint.read_bytes(), tmp_path / "bad.pt"
     whole = torch.load(checkpoint, weights_only=True)
     found = 0
     for at in range(0, len(good), len(good) // 60):
         bad.write_bytes(good[:at] + bytes([good[at] ^ 0xFF]) + good[at + 1 :])
-        from utils.checkpoints import read_checkpoint
-
         try:
             state = read_checkpoint(bad)
         except UserError as e:

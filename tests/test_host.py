@@ -120,7 +120,7 @@ def tasks_of(it: SimpleNamespace) -> list[tuple[list[int], list[int]]]:
 def test_splits(start: Callable, flags: str, expected: list[int]) -> None:
     it = start("sgd", f"{FAST} {flags}")
     first = 0
-    assert (it.dataset.N_TASKS, it.dataset.N_CLASSES) == (len(expected), sum(expected))
+    assert len(expected) == it.dataset.N_TASKS and sum(expected) == it.dataset.N_CLASSES
     assert it.args.num_classes == it.model.net.classifier.out_features == sum(expected)
     for t, (train, test) in enumerate(tasks_of(it)):
         assert train == test == list(range(first, first + expected[t]))
@@ -473,7 +473,8 @@ def test_crop_flip_and_normalize_equal_torchvisions() -> None:
 def test_denormalize_undoes_normalize(start: Callable) -> None:
     it = start("sgd", FAST)
     x = torch.rand(4, 1, 8, 8)
-    torch.testing.assert_close(it.dataset.get_denormalization_transform()(it.dataset.get_normalization_transform()(x)), x)
+    normalized = it.dataset.get_normalization_transform()(x)
+    torch.testing.assert_close(it.dataset.get_denormalization_transform()(normalized), x)
 
 
 @pytest.mark.parametrize("model", ["sgd", "joint"])
@@ -483,8 +484,9 @@ def test_the_data_are_held_once_as_bytes(
     import utils.training as training
 
     it = start(model, "--backbone tiny-resnet18 --num_filters 1 --batch_size 8 --n_epochs 1", "seq-cifar10")
-    assert isinstance(it.dataset.source.train.images, np.memmap) and isinstance(it.dataset.source.test.images, np.memmap)
-    data_set = it.dataset.source.train.images.nbytes + it.dataset.source.test.images.nbytes
+    source = it.dataset.source
+    assert isinstance(source.train.images, np.memmap) and isinstance(source.test.images, np.memmap)
+    data_set = source.train.images.nbytes + source.test.images.nbytes
     held = []
 
     class Watch(training.Progress):
@@ -568,8 +570,9 @@ def test_networks_give_logits_features_or_both(name: str, shape: tuple, paramete
 
 def test_the_papers_small_and_tiny_networks_are_resnet18_divided() -> None:
     """Width and depth by two and by four: filters of the stem, and number of convolutions in blocks."""
-    from backbone import get_backbone_class
     from torch import nn
+
+    from backbone import get_backbone_class
 
     for name, filters, convolutions in (("resnet18", 64, 16), ("small-resnet18", 32, 8), ("tiny-resnet18", 16, 4)):
         net = get_backbone_class(name)(num_classes=10)

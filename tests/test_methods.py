@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 LR, CPT, BUFFER, BATCH, MINI = 0.05, 2, 14, 8, 6
 STEP = (f"--backbone tiny-resnet18 --num_filters 4 --lr {LR} --buffer_size {BUFFER} --batch_size {BATCH} "
@@ -38,7 +38,8 @@ def fill(it: SimpleNamespace, *extra: str, tasks: int = 1) -> None:
     labels = torch.randint(CPT * tasks, (BUFFER,), generator=g)
     labels[: CPT * tasks] = torch.arange(CPT * tasks)
     fields = {"labels": labels, "logits": 2 * torch.randn(BUFFER, 10, generator=g), "task_labels": labels // CPT}
-    it.model.buffer.add_data(examples=torch.rand(BUFFER, 1, 8, 8, generator=g), **{name: fields[name] for name in extra})
+    images = torch.rand(BUFFER, 1, 8, 8, generator=g)
+    it.model.buffer.add_data(examples=images, **{name: fields[name] for name in extra})
 
 
 def batch(it: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
@@ -116,7 +117,9 @@ def check(it: SimpleNamespace, reference: Reference, loss: float, expected: floa
     """Same loss and, after the step, the same weights and batch statistics, to 1e-4 relative."""
     assert loss == pytest.approx(expected, rel=1e-4)
     moved = 0.0
-    for (name, ours), theirs in zip(it.model.net.state_dict().items(), reference.net.state_dict().values(), strict=True):
+    expected_state = reference.net.state_dict()
+    for name, ours in it.model.net.state_dict().items():
+        theirs = expected_state[name]
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6, msg=lambda m, name=name: f"{name}: {m}")
         moved += float((ours - it.before[name]).abs().sum())
     assert moved > 0.01  # the step did something, so that equality says something
@@ -147,15 +150,12 @@ def test_er_step(ready: Callable, drawn: list[Tensor]) -> None:
     check(it, ref, it.model.observe(x, y, raw), expected)
 
 
-def test_der_step_and_what_it_stores(ready: Callable, drawn: list[Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_der_step(ready: Callable, drawn: list[Tensor]) -> None:
     it = ready("der", "logits")
     ref, (x, y, raw) = Reference(it), batch(it)
-    outputs = ref.net(x)
-    loss = cross_entropy(outputs, y) + 0.3 * mean_square(ref.net(ref.images(drawn[0])), ref.buffer["logits"][drawn[0]])
-    monkeypatch.setattr(np.random, "randint", lambda low, high: np.arange(BATCH))  # the reservoir's slots
+    loss = cross_entropy(ref.net(x), y)
+    loss = loss + 0.3 * mean_square(ref.net(ref.images(drawn[0])), ref.buffer["logits"][drawn[0]])
     check(it, ref, it.model.observe(x, y, raw), ref.descend(loss))
-    assert torch.equal(it.model.buffer.examples[:BATCH], raw)  # not augmented, not normalised
-    torch.testing.assert_close(it.model.buffer.logits[:BATCH], outputs.detach())  # from before the step
 
 
 def test_derpp_step(ready: Callable, drawn: list[Tensor]) -> None:
@@ -165,6 +165,21 @@ def test_derpp_step(ready: Callable, drawn: list[Tensor]) -> None:
     loss = loss + 0.2 * mean_square(ref.net(ref.images(drawn[0])), ref.buffer["logits"][drawn[0]])
     loss = loss + 0.5 * cross_entropy(ref.net(ref.images(drawn[1])), ref.buffer["labels"][drawn[1]])
     check(it, ref, it.model.observe(x, y, raw), ref.descend(loss))
+
+
+@pytest.mark.parametrize("model, fields", [("er", ["labels"]), ("der", ["logits"]), ("derpp", ["labels", "logits"])])
+def test_what_a_step_puts_into_the_buffer(
+        model: str, fields: list[str], ready: Callable, drawn: list[Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images neither augmented nor normalised, labels, and the outputs that the step itself had before its update."""
+    it = ready(model, *fields)
+    ref, (x, y, raw) = Reference(it), batch(it)
+    expected = {"examples": raw, "labels": y, "logits": ref.net(x).detach()}
+    monkeypatch.setattr(np.random, "randint", lambda low, high: np.arange(BATCH))  # the reservoir's slots
+    it.model.observe(x, y, raw)
+    assert it.model.buffer.used_attributes == ["examples", *fields]
+    for name in it.model.buffer.used_attributes:
+        torch.testing.assert_close(getattr(it.model.buffer, name)[:BATCH], expected[name])
+    assert it.model.buffer.num_seen_examples == BUFFER + BATCH
 
 
 @pytest.mark.parametrize("as_paper", [0, 1])
@@ -551,23 +566,27 @@ def test_fdr_buffer_as_mammoth_and_as_the_paper(start: Callable, monkeypatch: py
     assert counts_after(start("fdr", flags + " --as_paper 1"), 3, per_task) == [[20, 0, 0], [10, 10, 0], [6, 6, 6]]
 
 
-def test_fdr_stores_the_training_outputs_of_the_images(start: Callable) -> None:
-    """Logits of augmented images in training mode; running statistics learn from it, as in Mammoth."""
-    it = start("fdr", STEP.replace(f"--buffer_size {BUFFER}", "--buffer_size 12"))
+@pytest.mark.parametrize("size, passes", [(12, 3), (16, 4)])
+def test_fdr_stores_the_training_outputs_of_the_images(start: Callable, size: int, passes: int) -> None:
+    """Logits of augmented images in training mode. Running statistics learn from it, and as in Mammoth from one batch
+    more than could be stored: the third of 8 if 12 are, the fourth if 16 are."""
+    flags = STEP.replace(f"--buffer_size {BUFFER}", f"--buffer_size {size}").replace("class 12", "class 20")
+    it = start("fdr", flags)
     at_task(it, 0)
     net, loader = copy.deepcopy(it.model.net), it.dataset.train_loader
     order = loader.generator.get_state()
     it.model.end_task(it.dataset)
     loader.generator.set_state(order)
-    (x1, _, raw1), (x2, _, raw2), (x3, *_) = list(loader)
+    batches = list(loader)
+    assert len(batches) == 5
     with torch.no_grad():
-        logits = [net(x1), net(x2)[:4], net(x3)][:2]  # Mammoth looks at one batch more than it stores
+        logits = torch.cat([net(x) for x, *_ in batches[:passes]])
     examples, stored, tasks = it.model.buffer.get_all_data()
-    assert torch.equal(examples, torch.cat([raw1, raw2[:4]]))
-    torch.testing.assert_close(stored, torch.cat(logits))
-    assert tasks.tolist() == [0] * 12
-    stats = [m.num_batches_tracked for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
-    assert stats[0] == next(m for m in it.model.net.modules() if isinstance(m, nn.BatchNorm2d)).num_batches_tracked
+    assert torch.equal(examples, torch.cat([raw for _, _, raw in batches])[:size])
+    torch.testing.assert_close(stored, logits[:size])
+    assert tasks.tolist() == [0] * size
+    for ours, theirs in zip(it.model.net.buffers(), net.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 def test_agem_buffer_as_mammoth_and_as_the_paper(start: Callable) -> None:

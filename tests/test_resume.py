@@ -15,8 +15,8 @@ from mammoth_sbs.errors import UserError
 
 METHODS = ["sgd", "joint", *STOCK, *(f"{name}_sbs" for name in STOCK)]
 # a network with batch normalisation, momentum and a schedule: more state that could be lost
-SMALL = ("--max_classes 6 --n_tasks 3 --train_per_class 12 --n_epochs 2 --batch_size 8 --backbone tiny-resnet18 --num_filters 4 --optim_mom 0.5 "
-         "--lr_scheduler multisteplr --lr_milestones 1")
+SMALL = ("--max_classes 6 --n_tasks 3 --train_per_class 12 --n_epochs 2 --batch_size 12 --backbone tiny-resnet18 "
+         "--num_filters 2 --optim_mom 0.5 --lr_scheduler multisteplr --lr_milestones 1")
 BUFFER = {"xder": "--simclr_batch_size 8 --simclr_num_aug 2"}
 
 
@@ -50,6 +50,7 @@ def test_a_run_stopped_after_any_task_ends_with_the_numbers_of_one_that_was_not(
 def test_the_checkpoint_alone_is_enough_to_go_on(run: Callable[..., dict], tmp_path: Path) -> None:
     """Its arguments are the defaults: model, data set, buffer and the rest need not be typed again."""
     from conftest import mammoth_main
+
     from utils.training import train
 
     whole = run("derpp", flags("derpp"))

@@ -1,0 +1,119 @@
+"""What is done in a worker process, local or on a cluster: one run, or a look at what runs would do."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+THREAD_LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # read when the libraries are loaded
+
+
+@dataclass
+class Failure:
+    """Why something came to nothing, and what it had said until then."""
+
+    reason: str
+    log: str = ""
+
+
+@contextmanager
+def _output_to(file: Path) -> Iterator[None]:
+    """Everything written to stdout and stderr, by whatever library, goes to `file`."""
+    sys.stdout.flush(), sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    with open(file, "wb", buffering=0) as f:
+        os.dup2(f.fileno(), 1), os.dup2(f.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stdout.flush(), sys.stderr.flush()
+        for old, fd in zip(kept, (1, 2), strict=True):
+            os.dup2(old, fd)
+            os.close(old)
+
+
+def attempt(log: Path, function: Callable[..., Any], *args: Any) -> Any:
+    """`function(*args)`, or a `Failure`; its output goes to `log`."""
+    with _output_to(log):
+        try:
+            return function(*args)
+        except SystemExit as e:  # a UserError: one line for the user
+            print(e.code, file=sys.stderr)
+            return Failure(str(e.code).removeprefix("error: "))
+        except BaseException as e:
+            traceback.print_exc()
+            return Failure("".join(traceback.format_exception_only(e)).strip().splitlines()[-1])
+
+
+def execute(words: list[str], threads: int) -> dict[str, Any]:
+    """One run, from its command line to the content of its result file."""
+    import torch
+
+    from mammoth_sbs.run import load_host
+
+    begin = time.process_time()
+    torch.set_num_threads(threads)
+    host = load_host()
+    with TemporaryDirectory() as folder:
+        host.main(host.parse_args([*words, "--results_path", folder]))
+        (file,) = Path(folder).rglob("*.json")
+        where = {"node": platform.node(), "cpu_time": round(time.process_time() - begin, 2)}
+        return {**json.loads(file.read_text()), **where}
+
+
+def trial(commands: list[list[str]]) -> list[str | None]:
+    """What is wrong with each command line, found by building its data set and model without training."""
+    from mammoth_sbs.run import load_host
+
+    host = load_host()
+    found: list[str | None] = []
+    for words in commands:
+        try:
+            host.initialize(host.parse_args(words))
+            found.append(None)
+        except SystemExit as e:
+            found.append(str(e.code).removeprefix("error: "))
+    return found
+
+
+def calibrate(words: list[str], threads: int) -> tuple[float, float]:
+    """Seconds that the first task would take, and all the rest of the run: from a few steps of two tasks."""
+    import torch
+
+    from mammoth_sbs.run import load_host
+
+    torch.set_num_threads(threads)
+    host = load_host()
+    start = time.perf_counter()
+    model, dataset, args = host.initialize(host.parse_args(words))
+    tasks, epochs = min(args.stop_after or dataset.N_TASKS, dataset.N_TASKS), args.n_epochs
+    seconds: defaultdict[int, list[float]] = defaultdict(list)
+    steps: dict[int, int] = {}
+    observe = model.meta_observe
+
+    def timed(*batch: Any, **fields: Any) -> float:
+        begin = time.perf_counter()
+        loss = observe(*batch, **fields)
+        seconds[model.current_task].append(time.perf_counter() - begin)
+        steps[model.current_task] = len(dataset.train_loader)
+        return loss
+
+    model.meta_observe = timed
+    args.debug_mode = args.disable_log = args.non_verbose = True
+    args.n_epochs, args.stop_after, args.savecheck = 2, min(tasks, 2), None
+    host.train(model, dataset, args)
+    first, *other = (epochs * steps[task] * median(seconds[task]) for task in sorted(steps))
+    around = time.perf_counter() - start - sum(map(sum, seconds.values()))  # building, filling, evaluating
+    return first, around + (tasks - 1) * sum(other)
