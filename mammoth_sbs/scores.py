@@ -31,7 +31,7 @@ def final_loss(model: SpeedSampled, data: Any) -> Tensor:
 
 @torch.no_grad()
 def consistency(model: SpeedSampled, data: Any) -> Tensor:
-    """One minus the uncertainty of Bang et al. (2021): how many of an image's augmented views get its commonest class."""
+    """One minus the uncertainty of Bang et al. (2021): the share of augmented views that get the commonest class."""
     n, classes = len(data.targets), model.n_seen_classes - model.n_past_classes
     votes = torch.zeros(n, classes)
     was_training = model.net.training

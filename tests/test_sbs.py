@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import STOCK, mammoth_main
-from utils.training import train
 
 from mammoth_sbs.record import load_matrix
 from mammoth_sbs.samplers import sampler_names
+
+from utils.training import train
 
 Start = Callable[..., SimpleNamespace]
 EACH_STEP = ("er", "der", "derpp")  # insert into the buffer at every step in stock
@@ -260,10 +261,10 @@ def test_the_same_command_gives_the_same_run_and_another_seed_another(run: Calla
 # ---- the user's command
 
 def test_an_sbs_model_needs_no_flag_but_its_data_set(capsys: pytest.CaptureFixture) -> None:
-    args = mammoth_main.parse_args("--model derpp_sbs --dataset seq-cifar100".split())
+    args = mammoth_main.parse_args(["--model", "derpp_sbs", "--dataset", "seq-cifar100"])
     assert (args.buffer_size, args.lr, args.alpha, args.beta) == (500, 0.03, 0.1, 0.5)
     assert (args.sbs_q, args.sbs_s, args.sbs_scope, args.sbs_during) == (0.2, 0.2, "task", "closed")
-    args = mammoth_main.parse_args("--model derpp_sbs --dataset seq-cifar100 --alpha .7 --buffer_size 200".split())
+    args = mammoth_main.parse_args(["--model", "derpp_sbs", "--dataset", "seq-cifar100", "--alpha", ".7", "--buffer_size", "200"])
     assert (args.buffer_size, args.lr, args.alpha, args.beta) == (200, 0.03, 0.7, 0.5)
     for name in STOCK:
         for dataset in ("seq-cifar10", "seq-cifar100", "seq-tinyimg", "seq-mnist", "seq-digits"):

@@ -103,7 +103,8 @@ fractions = st.floats(0, 0.99, allow_nan=False)
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=60), fractions, fractions, st.integers(0, 2**31), st.data())
-def test_nothing_outside_the_band_is_chosen(counts: list[int], q: float, s: float, seed: int, data: st.DataObject) -> None:
+def test_nothing_outside_the_band_is_chosen(counts: list[int], q: float, s: float, seed: int,
+                                            data: st.DataObject) -> None:
     if q + s >= 1:
         q, s = q / 2, s / 2
     speeds = torch.tensor(counts, dtype=torch.float32) / 7
