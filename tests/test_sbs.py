@@ -264,7 +264,8 @@ def test_an_sbs_model_needs_no_flag_but_its_data_set(capsys: pytest.CaptureFixtu
     args = mammoth_main.parse_args(["--model", "derpp_sbs", "--dataset", "seq-cifar100"])
     assert (args.buffer_size, args.lr, args.alpha, args.beta) == (500, 0.03, 0.1, 0.5)
     assert (args.sbs_q, args.sbs_s, args.sbs_scope, args.sbs_during) == (0.2, 0.2, "task", "closed")
-    args = mammoth_main.parse_args(["--model", "derpp_sbs", "--dataset", "seq-cifar100", "--alpha", ".7", "--buffer_size", "200"])
+    given = ["--alpha", ".7", "--buffer_size", "200"]
+    args = mammoth_main.parse_args(["--model", "derpp_sbs", "--dataset", "seq-cifar100", *given])
     assert (args.buffer_size, args.lr, args.alpha, args.beta) == (200, 0.03, 0.7, 0.5)
     for name in STOCK:
         for dataset in ("seq-cifar10", "seq-cifar100", "seq-tinyimg", "seq-mnist", "seq-digits"):
