@@ -118,6 +118,8 @@ class TurnedImages:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
         for index in torch.randperm(len(self.rows), generator=self.generator).split(self.batch_size):
+            if len(index) == 1:  # batch normalisation would not know a batch of one
+                return
             images, turns = self.images[self.rows[index]].float() / 255, self.turns[self.rows[index]]
             yield turn(apply(self.transform, images), turns), self.targets[index], turn(images, turns), index
 
@@ -176,7 +178,7 @@ class Rotation:
 
         args = {name: value for name, value in vars(self.model.args).items()
                 if name not in NOT_OF_THE_RUN | NOT_OF_THE_FIRST_TASK}
-        return fingerprint(args, self.epochs, self.task.speed, self.generator.get_state(),
+        return fingerprint(args, Point._fields, self.epochs, self.task.speed, self.generator.get_state(),
                            *self.model.net.state_dict().values(), *content(self.model.buffer).values())
 
     def __call__(self, q: float, s: float) -> Point:

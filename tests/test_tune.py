@@ -171,6 +171,12 @@ def test_images_are_augmented_then_turned() -> None:
         assert np.array_equal(inputs[k, 0], np.rot90(x[:, ::-1], turns))  # turned, then mirrored: 90 would be 270
 
 
+def test_a_last_batch_of_one_is_left_out() -> None:
+    images, rows = torch.zeros(9, 1, 3, 3, dtype=torch.uint8), torch.arange(9)
+    loader = rotation.TurnedImages(images, torch.zeros(9, dtype=torch.int64), rows, 0, None, 4, 0)
+    assert [len(batch[1]) for batch in loader] == [4, 4]
+
+
 @pytest.mark.parametrize("scope", ["task", "seen"])
 @pytest.mark.parametrize("name", STOCK)
 def test_the_widened_model_says_of_old_classes_what_the_model_said(start: Start, name: str, scope: str) -> None:
@@ -330,7 +336,7 @@ def test_a_line_that_was_broken_off_neither_counts_nor_spoils_the_next(tmp_path:
 
 def test_the_command_goes_on_after_a_kill(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     flags = ("--model er_sbs --dataset seq-digits --train_per_class 60 --buffer_size 40 --n_epochs 5 --lr .05 "
-             f"--sbs-grid 0 .3 .6 --sbs-tune-epochs 20 --base_path {tmp_path} --non_verbose 1").split()
+             f"--sbs-grid 0 .3 .6 --sbs-tune-epochs 10 --base_path {tmp_path} --non_verbose 1").split()
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     process = subprocess.Popen([sys.executable, "-m", "mammoth_sbs.cli", "tune", *flags, "--out", str(killed)],
                                cwd=REPO, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "2"})
