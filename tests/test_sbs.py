@@ -267,6 +267,8 @@ def test_an_sbs_model_needs_no_flag_but_its_data_set(capsys: pytest.CaptureFixtu
     given = ["--alpha", ".7", "--buffer_size", "200"]
     args = mammoth_main.parse_args(["--model", "derpp_sbs", "--dataset", "seq-cifar100", *given])
     assert (args.buffer_size, args.lr, args.alpha, args.beta) == (200, 0.03, 0.7, 0.5)
+    best = ["--model", "derpp_sbs", "--dataset", "seq-cifar10", "--model_config", "best"]
+    assert mammoth_main.parse_args(best).alpha == 0.2
     for name in STOCK:
         for dataset in ("seq-cifar10", "seq-cifar100", "seq-tinyimg", "seq-mnist", "seq-digits"):
             assert mammoth_main.parse_args(["--model", f"{name}-sbs", "--dataset", dataset]).lr > 0

@@ -65,7 +65,8 @@ def build_parser(cmd: list[str]) -> flags.ArgumentParser:
     get_model_names()[known.model].get_parser(parser.add_argument_group(f"method {known.model}"))  # type: ignore[arg-type]
     defaults |= {key: value for key, value in parser._defaults.items() if key not in ("model", "dataset")}
     if known.model_config == "best":
-        defaults |= best_config(known.model, known.dataset, _given_int(cmd, "--buffer_size"))
+        name = getattr(get_model_names()[known.model], "stock", known.model)  # a plugin may extend a stock method
+        defaults |= best_config(name, known.dataset, _given_int(cmd, "--buffer_size"))
     known.backbone = flags.one_of("backbone", REGISTERED_BACKBONES,
                                   known.backbone or saved.get("backbone") or defaults["backbone"])
     defaults["backbone"] = known.backbone
