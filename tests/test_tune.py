@@ -407,7 +407,7 @@ def test_the_heat_map_shows_differences_red_is_better_and_boxes_uniform(tmp_path
     values = {(0.0, 0.0): 60.0, (0.0, 0.2): 63.0, (0.2, 0.0): 58.0}
     assert heatmap.differences(values) == {(0.0, 0.0): 0.0, (0.0, 0.2): 3.0, (0.2, 0.0): -2.0}
     axis = Figure().subplots()
-    image = heatmap._panel(axis, heatmap.differences(values), 3.0, None)
+    image = heatmap._panel(axis, heatmap.differences(values), "RdBu_r", (-3.0, 3.0), "{:+.1f}", None)
     red, blue = (image.cmap(image.norm(value)) for value in (2.0, -2.0))
     assert red[0] > red[2]
     assert blue[2] > blue[0]
