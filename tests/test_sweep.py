@@ -216,6 +216,14 @@ def test_a_result_is_that_of_its_command(do: Callable[..., Path], tmp_path: Path
         assert json.loads(file.read_text())["results"] == record["results"]
 
 
+def test_the_data_may_lie_elsewhere(do: Callable[..., Path], config: Callable[[str], Path], tmp_path: Path) -> None:
+    text = f"{{base: {BASE} --model er --base_path nowhere}}"
+    (run,) = sweep.resolve(read_config(config(text)))
+    folder = do(text, "--base_path", str(tmp_path / "data"))
+    record = read_results(folder)[run.id]  # the same run, wherever its data is
+    assert f"--base_path {tmp_path / 'data'}" in record["volatile"]["command"]
+
+
 def test_more_seeds_and_points_continue(do: Callable[..., Path], capfd: pytest.CaptureFixture) -> None:
     text = f"{{base: {BASE} --model er, grid: {{minibatch_size: [8]}}, seeds: 1}}"
     first = content(do(text))

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments.cluster import Cluster
-from mammoth_sbs.experiments.config import Config, Point, read_config, words
+from mammoth_sbs.experiments.config import Config, Flag, Point, read_config, words
 from mammoth_sbs.experiments.local import Local
 from mammoth_sbs.experiments.store import Store, digest, read_results, version
 from mammoth_sbs.experiments.worker import Failure, calibrate, trial
@@ -235,6 +235,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("config", type=Path, metavar="CONFIG.yaml", help="base command line, grid and seeds")
     add("--results", type=Path, metavar="DIR", help="one JSON file per finished run (default: results/<name>)")
+    add("--base_path", metavar="DIR", help="where the data sets are, instead of what the config says")
     add("--dry-run", action="store_true", help="list the runs and the expected time")
     add("--jobs", type=int, help="runs at a time (default: one per CPU core, divided by the config's `threads`; "
                                  "1 if there is a GPU)")
@@ -278,6 +279,9 @@ def main(argv: list[str]) -> None:
 
 def _sweep(args: argparse.Namespace) -> None:
     config = read_config(args.config)
+    if args.base_path is not None:
+        for point in config.points:
+            point.flags["--base_path"] = Flag((args.base_path,), config.base_line)
     store = Store(args.results or Path("results") / config.name)
     executor = _executor(args, config.threads)
     runs = resolve(config)
