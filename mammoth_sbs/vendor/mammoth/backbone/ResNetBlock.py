@@ -36,8 +36,8 @@ class BasicBlock(nn.Module):
             self.shortcut = nn.Sequential(Pointwise(in_planes, planes, stride), nn.BatchNorm2d(planes))
 
     def forward(self, x: Tensor) -> Tensor:
-        out = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+        out = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        return F.relu(self.bn2(self.conv2(out)).add_(self.shortcut(x)), inplace=True)
 
 
 class ResNet(MammothBackbone):
@@ -59,7 +59,7 @@ class ResNet(MammothBackbone):
         self.classifier = nn.Linear(planes, num_classes)
 
     def embed(self, x: Tensor) -> Tensor:
-        out = F.relu(self.bn1(self.conv1(x)))
+        out = F.relu(self.bn1(self.conv1(x)), inplace=True)
         for stage in range(self.n_stages):
             out = getattr(self, f"layer{stage + 1}")(out)
         return F.avg_pool2d(out, out.shape[2]).flatten(1)
