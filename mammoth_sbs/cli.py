@@ -13,6 +13,8 @@ COMMANDS = {
     "doctor": ("mammoth_sbs.doctor", "what is installed and found, and what to do about what is not"),
     "tune": ("mammoth_sbs.tune", "choose q and s by the rotation task"),
     "sweep": ("mammoth_sbs.experiments.sweep", "run a grid of experiments, again and again until it is done"),
+    "figure": ("mammoth_sbs.figures.command", "draw the paper's figures and tables from the runs of a sweep"),
+    "report": ("mammoth_sbs.figures.report", "one page with every run, to filter and to read"),
 }
 
 

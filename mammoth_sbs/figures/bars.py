@@ -28,6 +28,7 @@ from mammoth_sbs.figures.results import (
 
 COLOURS = {STOCK: "#1f77b4", UNIFORM: "#b9c0cb"}
 SBS_COLOURS = ("#ff7f0e", "#c44e00", "#ffb577")  # the first for the paper's two-colour chart
+A_ROW = 12.0  # inches of panels beside each other
 Chart = dict[str, dict[str, Seeds]]  # method to arm to seeds
 
 
@@ -91,13 +92,17 @@ def write(runs: Sequence[Run], out: Path, common: bool = False) -> list[Path]:
     for setting, title in SETTINGS.items():
         charts = collect(runs, setting, common)
         stem = out / f"bars_{setting}"
-        widest = max(sum(map(len, chart.values())) for chart in charts.values())
-        with drawing(stem, max(3.2, 1.2 + 0.24 * widest) * len(charts), 3.2, files) as figure:
-            axes = figure.subplots(1, len(charts), squeeze=False)[0]
-            for axis, (dataset, chart) in zip(axes, charts.items(), strict=True):
+        width = max(3.2, 1.2 + 0.24 * max(sum(map(len, chart.values())) for chart in charts.values()))
+        columns = max(1, min(len(charts), int(A_ROW / width)))
+        lines = -(-len(charts) // columns)
+        with drawing(stem, width * columns, 3.2 * lines, files) as figure:
+            axes = figure.subplots(lines, columns, squeeze=False).ravel()
+            for axis, (dataset, chart) in zip(axes, charts.items(), strict=False):
                 panel(axis, chart)
                 axis.set_title(f"{dataset}, {title}")
-            axes[0].set_ylabel(f"final {title} accuracy, %")
+                axis.set_ylabel(f"final {title} accuracy, %")
+            for axis in axes[len(charts):]:
+                axis.set_visible(False)
         files.append(write_csv(out / f"bars_{setting}.csv",
                                [row for dataset, chart in charts.items() for row in rows(dataset, setting, chart)]))
         named = [(f"{dataset}, {title}", table(chart)) for dataset, chart in charts.items()]
@@ -118,8 +123,8 @@ def panel(axis: Any, chart: Chart) -> None:
         at = [i for i, found in enumerate(chart.values()) if name in found]
         means = [Mean.of(found[name].values()) for found in chart.values() if name in found]
         axis.bar([i + (j - (len(names) - 1) / 2) * width for i in at], [value.mean for value in means], width,
-                 yerr=[value.error or 0.0 for value in means], color=colours[name], label=name,
-                 error_kw={"elinewidth": 0.9, "capsize": 1.5})
+                 yerr=[float("nan") if value.error is None else value.error for value in means],
+                 color=colours[name], label=name, error_kw={"elinewidth": 0.9, "capsize": 1.5})
         tops += [value.mean + (value.error or 0.0) for value in means]
     axis.set_xticks(range(len(chart)), list(chart), rotation=30 if len(chart) > 5 else 0)
     axis.set_ylim(0, 1.22 * max(tops))  # room for the legend

@@ -43,10 +43,11 @@ def assignment(text: str) -> tuple[str, str]:
 def selected(args: argparse.Namespace) -> list[Run]:
     """The runs that the flags ask for, and a line about those whose standard error nobody can know."""
     runs = load(args.results, args.accept_version, dict(args.where))
-    for (dataset, method, arm, *_), members in group(runs, lambda run: (run.dataset, run.method, run.arm, run.buffer,
-                                                                        )).items():
-        if len({run.seed for run in members}) == 1:
-            print(f"note: {dataset}, {method}, {arm}: one seed, so there is no standard error", file=sys.stderr)
+    for members in group(runs, lambda run: run.all_but_the_seed).values():
+        if len(members) == 1:
+            run = members[0]
+            print(f"note: {run.dataset}, {run.method}, {run.arm}: one seed, so there is no standard error",
+                  file=sys.stderr)
     return runs
 
 

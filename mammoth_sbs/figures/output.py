@@ -38,8 +38,8 @@ def drawing(stem: str | Path, width: float, height: float, files: list[Path]) ->
             files.append(file)
 
 
-def write_text(path: Path, content: str) -> Path:
-    write_atomically(path, lambda f: f.write(content.encode()), "table")
+def write_text(path: Path, content: str, what: str = "table") -> Path:
+    write_atomically(path, lambda f: f.write(content.encode()), what)
     return path
 
 

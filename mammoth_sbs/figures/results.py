@@ -44,6 +44,11 @@ class Run:
         """Everything that must agree where runs are averaged."""
         return {"threads": self.record["threads"], **self.record["args"]}
 
+    @cached_property
+    def all_but_the_seed(self) -> str:
+        """The same for runs that may be averaged."""
+        return json.dumps({**self.args, "seed": None}, sort_keys=True)
+
     @property
     def seed(self) -> int:
         return self.record["seed"]
@@ -123,7 +128,10 @@ def load(folders: Sequence[Path], accept: Collection[str] = (), where: Mapping[s
         found = read_results(folder, accept or None)
         if not found:
             raise UserError(f"{folder}: holds no finished run; give a folder that `mammoth-sbs sweep` has written")
-        records |= found
+        for run_id, record in found.items():
+            if records.setdefault(run_id, record)["results"] != record["results"]:
+                raise UserError(f"{folder / run_id}.json: another folder has the same run with other results; give one "
+                                "of the folders")
     versions = Counter(record["version"] for record in records.values())
     if len(versions) > 1 and not accept:
         counts = ", ".join(f"{n} of {name}" for name, n in versions.items())

@@ -119,7 +119,8 @@ def figure(table: Table, theirs: dict[str, tuple[str, dict[str, float]]], share:
         for axis, (column, found) in zip(axes, shown.items(), strict=False):
             places = [i for i, name in enumerate(names) if name in found]
             changes = [paired(found[names[i]], found[BASE]) for i in places]
-            axis.barh(places, [change.mean for change in changes], xerr=[change.error or 0.0 for change in changes],
+            errors = [float("nan") if change.error is None else change.error for change in changes]
+            axis.barh(places, [change.mean for change in changes], xerr=errors,
                       color=["#ff7f0e" if names[i].startswith("SBS") else "#1f77b4" for i in places], height=0.6,
                       error_kw={"elinewidth": 0.9, "capsize": 1.5})
             numbers = theirs[column][1]
