@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 
 from mammoth_sbs.errors import UserError
@@ -31,7 +32,12 @@ def main(argv: list[str] | None = None) -> None:
         near = difflib.get_close_matches(argv[0], COMMANDS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UserError(f"mammoth-sbs {argv[0]}: no such command{hint} There are: {', '.join(COMMANDS)}")
-    importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:])
+    try:
+        importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read the output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -126,13 +126,12 @@ def figure(table: Table, theirs: dict[str, tuple[str, dict[str, float]]], share:
             numbers = theirs[column][1]
             known = [i for i, name in enumerate(names) if name in numbers]
             axis.plot([numbers[names[i]] - numbers[BASE] for i in known], known, "D", color="black", fillstyle="none",
-                      markersize=5, label=f"paper ({theirs[column][0]})")
+                      markersize=5)
             axis.axvline(0, color="black", linewidth=0.8)
             axis.set_yticks(range(len(names)), names)
             axis.set_ylim(len(names) - 0.5, -0.5)
-            axis.set_title(heading(column, share[column]), fontsize=9)
-            if known:
-                axis.legend(frameon=False, fontsize=7, loc="best")
+            beside = f"\n◇ paper, {theirs[column][0]}" if known else ""
+            axis.set_title(heading(column, share[column]) + beside, fontsize=9)
             axis.spines[["top", "right"]].set_visible(False)
         for axis in axes[len(shown):]:
             axis.set_visible(False)
