@@ -585,3 +585,34 @@ def test_the_papers_small_and_tiny_networks_are_resnet18_divided() -> None:
         blocks = [m for n, m in net.named_modules()
                   if isinstance(m, nn.Conv2d) and n.startswith("layer") and m.kernel_size == (3, 3)]
         assert (net.conv1.out_channels, len(blocks)) == (filters, convolutions)
+
+
+@pytest.mark.parametrize("name", ["small-resnet18", "vgg16"])
+def test_the_layout_of_the_weights_changes_speed_and_not_numbers(name: str) -> None:
+    from backbone import get_backbone_class
+
+    torch.manual_seed(0)
+    plain, fast = (get_backbone_class(name)(num_classes=10).double() for _ in range(2))
+    fast.load_state_dict(plain.state_dict())
+    fast.to(memory_format=torch.channels_last)
+    x = torch.rand(8, 3, 32, 32, dtype=torch.double)
+    outputs = [net(x) for net in (plain, fast)]
+    torch.testing.assert_close(*outputs)
+    for net, out in zip((plain, fast), outputs, strict=True):
+        out.square().mean().backward()
+        net.set_grads(2 * net.get_grads())
+    torch.testing.assert_close(plain.get_params(), fast.get_params(), rtol=0, atol=0)  # whatever the strides
+    torch.testing.assert_close(plain.get_grads(), fast.get_grads())
+
+
+def test_models_train_in_the_fast_layout_and_use_no_strided_1x1_convolution(start: Callable) -> None:
+    """Which, in this layout and with few channels, corrupts the memory of the process in torch 2.13."""
+    from torch import nn
+
+    net = start("er", "--backbone tiny-resnet18 --num_filters 4").model.net
+    assert net.conv1.weight.is_contiguous(memory_format=torch.channels_last)
+    layers = [m for m in net.modules() if isinstance(m, nn.Conv2d)]
+    assert not [m for m in layers if m.kernel_size == (1, 1) and m.stride != (1, 1)]
+    (shortcut,) = (m for m in layers if m.kernel_size == (1, 1))
+    x = torch.rand(2, 4, 8, 8)
+    torch.testing.assert_close(shortcut(x), torch.nn.functional.conv2d(x, shortcut.weight, stride=2))
