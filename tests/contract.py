@@ -411,7 +411,7 @@ def steps(host_: Host, initial: Path) -> dict[str, dict[str, Any]]:
         before = torch.cat([p.detach().clone().view(-1) for p in model.net.parameters()])
         inputs = (x - MEAN) / STD
         gradient = torch.autograd.grad(model.loss(model.net(inputs), y), list(model.net.parameters()))
-        plain = before - it.args.lr * torch.cat([g.view(-1) for g in gradient])  # without any replay
+        plain = before - it.args.lr * torch.cat([g.reshape(-1) for g in gradient])  # without any replay
         np.random.seed(7)
         torch.manual_seed(7)
         loss = model.observe(inputs, y, x, epoch=0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
@@ -276,6 +278,10 @@ def test_several_folders_are_one_figure_and_a_run_counts_once(folder: Path, put:
         (target / file.name).write_text(file.read_text())
     lines = rows_of(draw("bars", folder, str(other)) / "bars_task_il.csv")
     assert [row["seeds"] for row in lines] == ["2", "2", "2"]
+    changed = next(other.iterdir())
+    changed.write_text(changed.read_text().replace('"final": 7', '"final": 8').replace('"final": 6', '"final": 5'))
+    with pytest.raises(SystemExit, match=f"^error: {changed}: another folder has the same run with other results"):
+        draw("bars", folder, str(other))
 
 
 @pytest.mark.parametrize(("words", "line"), [
@@ -291,6 +297,15 @@ def test_bad_input_is_one_line_and_nothing_is_written(folder: Path, words: str, 
         main(["figure", *words.format(folder=folder, out=out).split()])
     assert "\n" not in str(e.value.code)
     assert not out.exists()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(folder: Path, put: Put) -> None:
+    three_arms(put)
+    words = [sys.executable, "-m", "mammoth_sbs.cli", "figure", "bars", str(folder), "-o", str(folder.parent / "out")]
+    with subprocess.Popen(words, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
 
 
 def test_where_names_what_there_is(folder: Path, put: Put) -> None:

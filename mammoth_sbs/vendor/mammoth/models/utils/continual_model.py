@@ -40,8 +40,6 @@ class ContinualModel(nn.Module):
         self.n_tasks = self.N_TASKS = dataset.N_TASKS
         self.cpt = dataset.N_CLASSES_PER_TASK
         self.net.to(self.device)
-        if self.device.type == "cpu":  # convolutions are a fifth to a half faster there, and give the same numbers
-            self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.opt = self.get_optimizer()
         self._current_task = 0
         self._n_past_classes = self._n_seen_classes = -1
