@@ -585,26 +585,3 @@ def test_the_papers_small_and_tiny_networks_are_resnet18_divided() -> None:
         blocks = [m for n, m in net.named_modules()
                   if isinstance(m, nn.Conv2d) and n.startswith("layer") and m.kernel_size == (3, 3)]
         assert (net.conv1.out_channels, len(blocks)) == (filters, convolutions)
-
-
-def test_images_go_through_the_network_in_the_fast_layout_and_weights_stay_as_they_are() -> None:
-    """So that a method may take `p.view(-1)` and `p.grad.view(-1)` for granted, as on Mammoth."""
-    from backbone import get_backbone_class
-
-    net = get_backbone_class("tiny-resnet18")(num_classes=10)
-    seen = []
-    net.layer2.register_forward_hook(lambda module, inputs, output: seen.append(output))
-    net(torch.rand(4, 3, 32, 32)).square().mean().backward()
-    assert seen[0].is_contiguous(memory_format=torch.channels_last) and not seen[0].is_contiguous()
-    assert all(p.is_contiguous() and p.grad.is_contiguous() for p in net.parameters())
-
-
-def test_no_strided_1x1_convolution_is_used(start: Callable) -> None:
-    """In the fast layout, and with few channels, it corrupts the memory of the process in torch 2.13."""
-    from torch import nn
-
-    net = start("er", "--backbone tiny-resnet18 --num_filters 4").model.net
-    layers = [m for m in net.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == (1, 1)]
-    assert [m.stride for m in layers] == [(1, 1)]
-    x = torch.rand(2, 4, 8, 8)
-    torch.testing.assert_close(layers[0](x), torch.nn.functional.conv2d(x, layers[0].weight, stride=2))

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from backbone import MammothBackbone, register_backbone
 
 Shape = tuple[int, int, int]
-
-
-class Pointwise(nn.Conv2d):
-    """A 1x1 convolution that skips pixels first: with a stride and few channels in the channels-last layout, torch's
-    CPU kernel (2.13) writes beyond the end of its arrays."""
-
-    def __init__(self, in_planes: int, planes: int, stride: int) -> None:
-        super().__init__(in_planes, planes, 1, bias=False)
-        self.skip = stride
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x[:, :, :: self.skip, :: self.skip])
 
 
 class BasicBlock(nn.Module):
@@ -34,7 +21,7 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(planes)
         self.shortcut = nn.Sequential()
         if stride != 1 or in_planes != planes:
-            self.shortcut = nn.Sequential(Pointwise(in_planes, planes, stride), nn.BatchNorm2d(planes))
+            self.shortcut = nn.Sequential(nn.Conv2d(in_planes, planes, 1, stride, bias=False), nn.BatchNorm2d(planes))
 
     def forward(self, x: Tensor) -> Tensor:
         out = F.relu(self.bn1(self.conv1(x)), inplace=True)
@@ -60,8 +47,6 @@ class ResNet(MammothBackbone):
         self.classifier = nn.Linear(planes, num_classes)
 
     def embed(self, x: Tensor) -> Tensor:
-        if x.device.type == "cpu":  # convolutions are faster in this layout, which they hand on; weights keep theirs
-            x = x.contiguous(memory_format=torch.channels_last)
         out = F.relu(self.bn1(self.conv1(x)), inplace=True)
         for stage in range(self.n_stages):
             out = getattr(self, f"layer{stage + 1}")(out)
