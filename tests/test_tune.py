@@ -12,6 +12,8 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -421,6 +423,16 @@ def test_the_heat_map_shows_differences_red_is_better_and_boxes_uniform(tmp_path
     png, svg = heatmap.draw({"a": values, "b": {(0.2, 0.2): 1.0, (0.4, 0.2): 2.0}}, tmp_path / "map")
     assert png.read_bytes().startswith(b"\x89PNG")
     assert "difference to the mean" in svg.read_text()  # one panel has no (0, 0)
+
+
+# ---- the study of docs/tune.md
+
+def test_the_tables_of_the_study_come_out_of_its_committed_runs(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    script = SourceFileLoader("tune_study", str(REPO / "scripts" / "tune_study"))
+    study = module_from_spec(spec_from_loader(script.name, script))
+    script.exec_module(study)
+    study.report(REPO / "results" / "tune" / "study.jsonl", tmp_path / "study")
+    assert capsys.readouterr().out.strip() in (REPO / "docs" / "tune.md").read_text()
 
 
 # ---- bad input

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.figures.output import Table, drawing, write_csv, write_tables
+from mammoth_sbs.figures.output import Table, drawing, panels, write_csv, write_tables
 from mammoth_sbs.figures.results import (
     METHODS,
     OF_THE_SETTING,
@@ -96,13 +96,11 @@ def write(runs: Sequence[Run], out: Path, common: bool = False) -> list[Path]:
         columns = max(1, min(len(charts), int(A_ROW / width)))
         lines = -(-len(charts) // columns)
         with drawing(stem, width * columns, 3.2 * lines, files) as figure:
-            axes = figure.subplots(lines, columns, squeeze=False).ravel()
-            for axis, (dataset, chart) in zip(axes, charts.items(), strict=False):
+            axes = panels(figure, len(charts), columns)
+            for axis, (dataset, chart) in zip(axes, charts.items(), strict=True):
                 panel(axis, chart)
                 axis.set_title(f"{dataset}, {title}")
                 axis.set_ylabel(f"final {title} accuracy, %")
-            for axis in axes[len(charts):]:
-                axis.set_visible(False)
         files.append(write_csv(out / f"bars_{setting}.csv",
                                [row for dataset, chart in charts.items() for row in rows(dataset, setting, chart)]))
         named = [(f"{dataset}, {title}", table(chart)) for dataset, chart in charts.items()]

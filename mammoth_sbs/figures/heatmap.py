@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.figures.output import drawing, write_csv
+from mammoth_sbs.figures.output import drawing, panels, write_csv
 from mammoth_sbs.figures.results import SETTINGS, Mean, Run, Seeds, check_alike, check_seeds, group, paired
 
 Pair = tuple[float, float]  # (q, s)
@@ -22,33 +22,31 @@ def differences(values: Mapping[Pair, float]) -> dict[Pair, float]:
     return {pair: value - base for pair, value in values.items()}
 
 
-def draw(panels: Mapping[str, Mapping[Pair, float]], stem: str | Path, chosen: Mapping[str, Pair] | None = None,
+def draw(values_of: Mapping[str, Mapping[Pair, float]], stem: str | Path, chosen: Mapping[str, Pair] | None = None,
          unit: str = "points") -> list[Path]:
     """One panel per title, all on one colour scale, as `stem`.png and `stem`.svg; `chosen` pairs are printed bold."""
-    shown = {title: differences(values) for title, values in panels.items()}
+    shown = {title: differences(values) for title, values in values_of.items()}
     limit = max(abs(value) for grid in shown.values() for value in grid.values()) or 1.0
     to = "(0, 0)" if all(UNIFORM in grid for grid in shown.values()) else "the mean"
     return _maps(shown, stem, f"difference to {to}, {unit}", "RdBu_r", (-limit, limit), "{:+.1f}", chosen or {})
 
 
-def draw_errors(panels: Mapping[str, Mapping[Pair, float]], stem: str | Path) -> list[Path]:
+def draw_errors(errors_of: Mapping[str, Mapping[Pair, float]], stem: str | Path) -> list[Path]:
     """The standard errors of such differences: the darker, the less sure."""
-    limit = max(value for grid in panels.values() for value in grid.values()) or 1.0
-    return _maps(panels, stem, "standard error of the difference, points", "Greys", (0.0, limit), "{:.1f}", {})
+    limit = max(value for grid in errors_of.values() for value in grid.values()) or 1.0
+    return _maps(errors_of, stem, "standard error of the difference, points", "Greys", (0.0, limit), "{:.1f}", {})
 
 
-def _maps(panels: Mapping[str, Mapping[Pair, float]], stem: str | Path, label: str, colours: str,
+def _maps(maps: Mapping[str, Mapping[Pair, float]], stem: str | Path, label: str, colours: str,
           limits: tuple[float, float], number: str, chosen: Mapping[str, Pair]) -> list[Path]:
     files: list[Path] = []
-    columns = min(len(panels), A_ROW)
-    lines = -(-len(panels) // A_ROW)
+    columns = min(len(maps), A_ROW)
+    lines = -(-len(maps) // A_ROW)
     with drawing(stem, 0.9 + 3.4 * columns, 3.4 * lines, files) as figure:
-        axes = figure.subplots(lines, columns, squeeze=False).ravel()
-        for axis, (title, grid) in zip(axes, panels.items(), strict=False):
+        axes = panels(figure, len(maps), columns)
+        for axis, (title, grid) in zip(axes, maps.items(), strict=True):
             image = _panel(axis, grid, colours, limits, number, chosen.get(title))
             axis.set_title(title)
-        for axis in axes[len(panels):]:
-            axis.set_visible(False)
         figure.colorbar(image, ax=axes, shrink=0.8, label=label)
     return files
 
@@ -86,8 +84,8 @@ def collect(runs: Sequence[Run], setting: str, common: bool = False) -> dict[str
     maps = {}
     fixed = [run for run in runs if run.args.get("sampler") == "speed" and
              all(isinstance(side, float | int) for side in run.band)]
-    panels = group(fixed, lambda run: f"{run.dataset}, {run.method}, buffer {run.buffer}")
-    for title, members in panels.items():
+    by_title = group(fixed, lambda run: f"{run.dataset}, {run.method}, buffer {run.buffer}")
+    for title, members in by_title.items():
         check_alike(title, members, {"sbs_q", "sbs_s"})
         pairs = group(members, lambda run: (float(run.band[0]), float(run.band[1])))
         found: dict[Pair, Seeds] = {pair: {run.seed: run.final(setting) for run in at}

@@ -38,6 +38,14 @@ def drawing(stem: str | Path, width: float, height: float, files: list[Path]) ->
             files.append(file)
 
 
+def panels(figure: Any, count: int, columns: int, **shared: Any) -> Any:
+    """Axes in lines of `columns`; what is left over in the last line stays empty."""
+    axes = figure.subplots(-(-count // columns), columns, squeeze=False, **shared).ravel()
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    return axes[:count]
+
+
 def write_text(path: Path, content: str, what: str = "table") -> Path:
     write_atomically(path, lambda f: f.write(content.encode()), what)
     return path

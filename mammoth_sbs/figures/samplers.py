@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.figures.output import drawing, write_csv, write_tables
+from mammoth_sbs.figures.output import drawing, panels, write_csv, write_tables
 from mammoth_sbs.figures.results import (
     DATASETS,
     FIXED,
@@ -115,8 +115,8 @@ def figure(table: Table, theirs: dict[str, tuple[str, dict[str, float]]], share:
     names = [name for name in dict.fromkeys(n for column in shown.values() for n in column) if name != BASE]
     columns, lines = min(len(shown), A_ROW), -(-len(shown) // A_ROW)
     with drawing(stem, max(3.6, 0.6 + 2.3 * columns), 0.9 + 0.28 * len(names) * lines + 0.7 * lines, files) as figure:
-        axes = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
-        for axis, (column, found) in zip(axes, shown.items(), strict=False):
+        axes = panels(figure, len(shown), columns, sharey=True)
+        for axis, (column, found) in zip(axes, shown.items(), strict=True):
             places = [i for i, name in enumerate(names) if name in found]
             changes = [paired(found[names[i]], found[BASE]) for i in places]
             errors = [float("nan") if change.error is None else change.error for change in changes]
@@ -133,8 +133,6 @@ def figure(table: Table, theirs: dict[str, tuple[str, dict[str, float]]], share:
             beside = f"\n◇ paper, {theirs[column][0]}" if known else ""
             axis.set_title(heading(column, share[column]) + beside, fontsize=9)
             axis.spines[["top", "right"]].set_visible(False)
-        for axis in axes[len(shown):]:
-            axis.set_visible(False)
         figure.supxlabel(f"difference to Random, {title} points", fontsize=9)
     return files
 

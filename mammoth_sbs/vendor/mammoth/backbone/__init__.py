@@ -40,11 +40,12 @@ class MammothBackbone(nn.Module):
 
     def get_params(self) -> Tensor:
         """All parameters in one vector."""
-        return torch.cat([p.reshape(-1) for p in self.parameters()])
+        return nn.utils.parameters_to_vector(self.parameters())
 
     def get_grads(self) -> Tensor:
         """All gradients in one vector; zero where there is none."""
-        return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in self.parameters()])
+        return torch.cat([torch.zeros_like(p).view(-1) if p.grad is None else p.grad.view(-1)
+                          for p in self.parameters()])
 
     def set_grads(self, grads: Tensor) -> None:
         """Undo of `get_grads`."""
