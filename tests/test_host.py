@@ -574,6 +574,24 @@ def test_networks_give_logits_features_or_both(name: str, shape: tuple, paramete
         torch.testing.assert_close(net.classifier(features), logits)
 
 
+@pytest.mark.parametrize("width, between", [(8, False), (16, False), (20, True), (64, False)])
+def test_a_convolution_is_the_plain_one_whatever_layout_it_is_done_in(width: int, between: bool) -> None:
+    import torch.nn.functional as F
+
+    from backbone.ResNetBlock import Conv3x3
+
+    layer = Conv3x3(width, 2 * width, 2)
+    assert layer.between == between
+    x = torch.randn(3, width, 8, 8, requires_grad=True)
+    weight = torch.randn(3, 2 * width, 4, 4)
+    outputs = layer(x), F.conv2d(x, layer.weight, stride=2, padding=1)
+    ours, plain = ((out, *torch.autograd.grad((out * weight).sum(), [x, layer.weight])) for out in outputs)
+    for one, other in zip(ours, plain, strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+    assert outputs[0].is_contiguous()  # what follows sees torch's usual layout
+    assert between or torch.equal(*outputs)
+
+
 def test_the_papers_small_and_tiny_networks_are_resnet18_divided() -> None:
     """Width and depth by two and by four: filters of the stem, and number of convolutions in blocks."""
     from torch import nn
