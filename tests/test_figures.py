@@ -125,6 +125,21 @@ def test_stock_is_blue_sbs_is_orange_and_bars_are_as_high_as_the_means(folder: P
     assert places == sorted(places)
 
 
+def test_each_methods_bars_are_centred_on_its_name_and_end_below_the_legend() -> None:
+    from matplotlib.figure import Figure
+
+    arms = {name: {0: 70.0, 1: 72.0} for name in ("stock", "uniform", *(f"SBS {i}" for i in range(7)))}
+    figure = Figure()
+    axis = figure.subplots()
+    bars.panel(axis, {"ER": arms, "DER": {"stock": arms["stock"], "uniform": arms["uniform"]}})
+    figure.draw_without_rendering()
+    boxes = [patch.get_window_extent() for patch in axis.patches]
+    at = sorted(patch.get_x() + patch.get_width() / 2 for patch in axis.patches)
+    assert fmean(at[:9]) == pytest.approx(0) and fmean(at[9:]) == pytest.approx(1)
+    assert max(box.y1 for box in boxes) < axis.get_legend().get_window_extent().y0
+    assert len({patch.get_facecolor() for patch in axis.patches}) == 9
+
+
 def test_the_table_has_the_best_in_bold_and_says_how_many_seeds_went_up(folder: Path, put: Put) -> None:
     three_arms(put)
     three_arms(put, "agem")

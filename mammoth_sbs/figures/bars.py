@@ -27,7 +27,8 @@ from mammoth_sbs.figures.results import (
 )
 
 COLOURS = {STOCK: "#1f77b4", UNIFORM: "#b9c0cb"}
-SBS_COLOURS = ("#ff7f0e", "#c44e00", "#ffb577")  # the first for the paper's two-colour chart
+SBS_COLOURS = ("#ff7f0e", "#a63603", "#fdbe85", "#e6550d", "#5f2202", "#f2c14e", "#d18f5c", "#8c6d31")
+LEGEND_COLUMNS = 4
 A_ROW = 12.0  # inches of panels beside each other
 Chart = dict[str, dict[str, Seeds]]  # method to arm to seeds
 
@@ -117,14 +118,15 @@ def panel(axis: Any, chart: Chart) -> None:
         {name: f"C{2 + i % 8}" for i, name in enumerate(others)}
     width = 0.8 / len(names)
     tops = []
-    for j, name in enumerate(names):
-        at = [i for i, found in enumerate(chart.values()) if name in found]
+    for name in names:
+        at = [i + (list(found).index(name) - (len(found) - 1) / 2) * width
+              for i, found in enumerate(chart.values()) if name in found]
         means = [Mean.of(found[name].values()) for found in chart.values() if name in found]
-        axis.bar([i + (j - (len(names) - 1) / 2) * width for i in at], [value.mean for value in means], width,
+        axis.bar(at, [value.mean for value in means], width,
                  yerr=[float("nan") if value.error is None else value.error for value in means],
                  color=colours[name], label=name, error_kw={"elinewidth": 0.9, "capsize": 1.5})
         tops += [value.mean + (value.error or 0.0) for value in means]
     axis.set_xticks(range(len(chart)), list(chart), rotation=30 if len(chart) > 5 else 0)
-    axis.set_ylim(0, 1.22 * max(tops))  # room for the legend
-    axis.legend(ncols=min(len(names), 4), frameon=False, loc="upper left", fontsize=8)
+    axis.set_ylim(0, (1.13 + 0.09 * -(-len(names) // LEGEND_COLUMNS)) * max(tops))  # room for the legend
+    axis.legend(ncols=min(len(names), LEGEND_COLUMNS), frameon=False, loc="upper left", fontsize=8)
     axis.spines[["top", "right"]].set_visible(False)
