@@ -17,6 +17,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+CALIBRATION_STEPS = 5  # what the host makes of an epoch in --debug_mode
 THREAD_LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # read when the libraries are loaded
 
 
@@ -89,31 +90,58 @@ def trial(commands: list[list[str]]) -> list[str | None]:
 
 
 def calibrate(words: list[str], threads: int) -> tuple[float, float]:
-    """Seconds that the first task would take, and all the rest of the run: from a few steps of two tasks."""
+    """Seconds that the first task would take, and all the rest of the run: from a few steps of two tasks, on no more
+    images than they need, and an evaluation's first batch."""
     import torch
 
     from mammoth_sbs.run import load_host
 
     torch.set_num_threads(threads)
     host = load_host()
+    from utils import training
+
+    args = host.parse_args(words)
+    whole = host.initialize(args)[1]
+    tasks, epochs = min(args.stop_after or whole.N_TASKS, whole.N_TASKS), args.n_epochs
+    steps = []
+    for _ in range(min(tasks, 2)):
+        whole.get_data_loaders()
+        steps.append(len(whole.train_loader))
+    tested = len(whole.test_loaders[0].dataset)
+    few = -(-CALIBRATION_STEPS * args.batch_size * whole.N_TASKS // whole.N_CLASSES)
+    args = host.parse_args(words)
+    args.train_per_class = min(few, args.train_per_class or few)
+
     start = time.perf_counter()
-    model, dataset, args = host.initialize(host.parse_args(words))
-    tasks, epochs = min(args.stop_after or dataset.N_TASKS, dataset.N_TASKS), args.n_epochs
+    model, dataset, args = host.initialize(args)
+    build = time.perf_counter() - start
     seconds: defaultdict[int, list[float]] = defaultdict(list)
-    steps: dict[int, int] = {}
-    observe = model.meta_observe
+    evaluating: list[float] = []  # per image
+    observe, evaluate = model.meta_observe, training.evaluate
 
     def timed(*batch: Any, **fields: Any) -> float:
         begin = time.perf_counter()
         loss = observe(*batch, **fields)
         seconds[model.current_task].append(time.perf_counter() - begin)
-        steps[model.current_task] = len(dataset.train_loader)
         return loss
 
-    model.meta_observe = timed
+    @torch.no_grad()
+    def evaluate_a_batch(model: Any, dataset: Any) -> tuple[list[float], list[float]]:
+        inputs = next(iter(dataset.test_loaders[-1]))[0].to(model.device)
+        begin = time.perf_counter()
+        model.net.eval()
+        model(inputs)
+        model.net.train()
+        evaluating.append((time.perf_counter() - begin) / len(inputs))
+        return [0.0] * len(dataset.test_loaders), [0.0] * len(dataset.test_loaders)
+
+    model.meta_observe, training.evaluate = timed, evaluate_a_batch
     args.debug_mode = args.disable_log = args.non_verbose = True
-    args.n_epochs, args.stop_after, args.savecheck = 2, min(tasks, 2), None
-    host.train(model, dataset, args)
-    first, *other = (epochs * steps[task] * median(seconds[task]) for task in sorted(steps))
-    around = time.perf_counter() - start - sum(map(sum, seconds.values()))  # building, filling, evaluating
-    return first, around + (tasks - 1) * sum(other)
+    args.n_epochs, args.stop_after, args.savecheck = 1, min(tasks, 2), None
+    try:
+        host.train(model, dataset, args)
+    finally:
+        training.evaluate = evaluate
+    first, *other = (epochs * n * median(seconds[task] or [0.0]) for task, n in enumerate(steps))
+    evaluations = median(evaluating) * tested * tasks * (tasks + 1) / 2  # after each task on all so far
+    return first, build + (tasks - 1) * sum(other) + evaluations
