@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 CALIBRATION_STEPS = 5  # what the host makes of an epoch in --debug_mode
+CALIBRATION_SECONDS = 1.0  # of steps in a task: then the rest is passed over
 THREAD_LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # read when the libraries are loaded
 
 
@@ -91,7 +92,7 @@ def trial(commands: list[list[str]]) -> list[str | None]:
 
 def calibrate(words: list[str], threads: int) -> tuple[float, float]:
     """Seconds that the first task would take, and all the rest of the run: from a few steps of two tasks, on no more
-    images than they need, and an evaluation's first batch."""
+    images than these need, and an evaluation's first batch."""
     import torch
 
     from mammoth_sbs.run import load_host
@@ -120,6 +121,8 @@ def calibrate(words: list[str], threads: int) -> tuple[float, float]:
     observe, evaluate = model.meta_observe, training.evaluate
 
     def timed(*batch: Any, **fields: Any) -> float:
+        if sum(seconds[model.current_task]) > CALIBRATION_SECONDS:
+            return 0.0
         begin = time.perf_counter()
         loss = observe(*batch, **fields)
         seconds[model.current_task].append(time.perf_counter() - begin)
