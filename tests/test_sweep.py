@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import random
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -280,6 +282,27 @@ def test_dry_run_lists_the_runs_and_the_time(do: Callable[..., Path], capfd: pyt
     out = capfd.readouterr().out
     assert len(re.findall(r"^finished  [0-9a-f]{16}", out, re.M)) == 1 and "1 finished, 3 to do" in out
     assert "(from the finished runs)" in out
+
+
+def test_the_expected_time_is_that_of_all_steps_and_evaluations_of_the_whole_data(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a clock that moves by a second whenever it is read, a step and a batch of test images take one each."""
+    from mammoth_sbs.experiments import worker
+
+    ticks = itertools.count()
+    monkeypatch.setattr(worker, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    words = ["--model", "er", *f"{BASE} --batch_size 16 --seed 0".split()]
+    first, rest = worker.calibrate(words, 1)
+    dataset = mammoth_main.initialize(mammoth_main.parse_args(words))[1]
+    dataset.get_data_loaders()
+    steps = [len(dataset.train_loader)]
+    batch, tested = len(next(iter(dataset.test_loaders[0]))[0]), len(dataset.test_loaders[0].dataset)
+    dataset.get_data_loaders()
+    steps.append(len(dataset.train_loader))
+    assert min(steps) > 10  # more than were made
+    assert first == 2 * steps[0]
+    build, per_image = 1, 1 / batch
+    assert rest == pytest.approx(build + 2 * steps[1] + per_image * tested * (1 + 2))
 
 
 def test_files_of_a_run_have_its_name(do: Callable[..., Path], tmp_path: Path) -> None:
