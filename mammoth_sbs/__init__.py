@@ -1,7 +1,27 @@
-"""Speed-Based Sampling for continual learning. The core below needs torch and numpy, nothing of Mammoth."""
+"""Speed-Based Sampling for continual learning. What a user imports is below; it is loaded when it is first used."""
 
-from mammoth_sbs.band import SpeedBand
-from mammoth_sbs.speed import LearningSpeed, SpeedHook
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from mammoth_sbs import moved
+
+if TYPE_CHECKING:
+    from mammoth_sbs.core.band import SpeedBand
+    from mammoth_sbs.core.samplers import Sampler, Task, get_sampler
+    from mammoth_sbs.core.speed import LearningSpeed, SpeedHook
 
 __version__ = "0.1.0"
-__all__ = ["LearningSpeed", "SpeedBand", "SpeedHook"]
+__all__ = ["LearningSpeed", "Sampler", "SpeedBand", "SpeedHook", "Task", "get_sampler"]
+
+_HOMES = {"LearningSpeed": "core.speed", "SpeedHook": "core.speed", "SpeedBand": "core.band",
+          "Sampler": "core.samplers", "Task": "core.samplers", "get_sampler": "core.samplers"}
+moved.install()
+
+
+def __getattr__(name: str) -> Any:
+    """`import mammoth_sbs` alone is quick: torch is imported with the first name that needs it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

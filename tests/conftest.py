@@ -20,7 +20,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 from mammoth_sbs import host  # noqa: E402
-from mammoth_sbs.run import load_host  # noqa: E402
+from mammoth_sbs.models import load_host  # noqa: E402
 
 torch.set_num_threads(1)
 mammoth_main = load_host()

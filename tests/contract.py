@@ -30,7 +30,7 @@ from torch import Tensor
 
 from mammoth_sbs import host
 from mammoth_sbs.errors import Stopped, UserError
-from mammoth_sbs.run import load_host
+from mammoth_sbs.models import load_host
 
 MODELS = list(host.MODELS)
 PER_CLASS, BATCH, BUFFER = 12, 8, 24

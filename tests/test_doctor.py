@@ -14,7 +14,8 @@ import pytest
 import torch
 from conftest import REPO
 
-from mammoth_sbs import cli, host
+from mammoth_sbs import commands as cli
+from mammoth_sbs import host
 from mammoth_sbs.errors import Stopped, UserError, aloud
 
 
@@ -57,7 +58,7 @@ def test_doctor_names_every_problem_of_a_checkout_and_what_to_do(checkout: Path)
     (checkout / "datasets" / "seq_package.py").write_text("import no_such_package\n")
     wrapper = checkout / "datasets" / "utils" / "continual_dataset.py"
     wrapper.write_text(wrapper.read_text().replace("def store_masked_loaders", "def store_loaders"))
-    done = python("-m", "mammoth_sbs.cli", "doctor", "--mammoth", str(checkout))
+    done = python("-m", "mammoth_sbs", "doctor", "--mammoth", str(checkout))
     assert done.returncode == 1
     todo = [" ".join(line.split()) for line in done.stdout.partition("what to do\n")[2].splitlines()]
     assert todo[0].startswith("datasets.utils.continual_dataset.store_masked_loaders: update Mammoth")

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from mammoth_sbs.cli import main
-from mammoth_sbs.figures import bars, heatmap, output, samplers
+from mammoth_sbs.commands import main
+from mammoth_sbs.figures import bars, heatmap, output
+from mammoth_sbs.figures import table1 as samplers
 from mammoth_sbs.figures.results import Mean, load, paired
 
 REPO = Path(__file__).resolve().parent.parent
@@ -295,7 +296,7 @@ def test_several_folders_are_one_figure_and_a_run_counts_once(folder: Path, put:
     assert [row["seeds"] for row in lines] == ["2", "2", "2"]
     changed = next(other.iterdir())
     changed.write_text(changed.read_text().replace('"final": 7', '"final": 8').replace('"final": 6', '"final": 5'))
-    with pytest.raises(SystemExit, match=f"^error: {changed}: another folder has the same run with other results"):
+    with pytest.raises(SystemExit, match=f"^error: {other}, run {changed.stem}: another folder has the same run with"):
         draw("bars", folder, str(other))
 
 
@@ -316,7 +317,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(folder: Path, words: str, 
 
 def test_a_reader_that_has_seen_enough_is_no_error(folder: Path, put: Put) -> None:
     three_arms(put)
-    words = [sys.executable, "-m", "mammoth_sbs.cli", "figure", "bars", str(folder), "-o", str(folder.parent / "out")]
+    words = [sys.executable, "-m", "mammoth_sbs", "figure", "bars", str(folder), "-o", str(folder.parent / "out")]
     with subprocess.Popen(words, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()

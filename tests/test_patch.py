@@ -14,7 +14,7 @@ import yaml
 from conftest import MAMMOTH_ROOT, REPO, STOCK
 
 from mammoth_sbs import host
-from mammoth_sbs.flags import BUFFER_SIZE, published
+from mammoth_sbs.models.flags import BUFFER_SIZE, published
 
 PATCH = REPO / "patches" / "mammoth.patch"
 

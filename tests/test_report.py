@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from mammoth_sbs.commands import report as report_command
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments.store import digest
 from mammoth_sbs.figures import report
@@ -53,7 +54,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]
     def page(*records: Record, flags: tuple[str, ...] = (), figures: bool = False) -> Path:
         if not figures:
             monkeypatch.setattr(report, "KINDS", {})
-        report.main([str(write(tmp_path / "results", *records)), "-o", str(tmp_path / "page.html"), *flags])
+        report_command.main([str(write(tmp_path / "results", *records)), "-o", str(tmp_path / "page.html"), *flags])
         return tmp_path / "page.html"
 
     return page
@@ -186,7 +187,7 @@ def test_without_runs_there_is_one_line_and_no_page(tmp_path: Path, what: str) -
     elif what == "file":
         folder.write_text("{}")
     with pytest.raises(UserError) as error:
-        report.main([str(folder), "-o", str(tmp_path / "out" / "page.html")])
+        report_command.main([str(folder), "-o", str(tmp_path / "out" / "page.html")])
     assert re.fullmatch(f"error: {re.escape(str(folder))}: [^\n]+", str(error.value.code))
     assert not (tmp_path / "out").exists()
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
+from mammoth_sbs.core.samplers import SAMPLERS, Sampler, Task, get_sampler, sampler_names
+from mammoth_sbs.core.samplers.base import spread
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.samplers import SAMPLERS, Sampler, Task, get_sampler, sampler_names
-from mammoth_sbs.samplers.base import spread
 
 NAMES = ["uniform", "max-entropy", "ipm", "gss", "herding", "lars"]  # `speed` has its own tests
 FIELDS = ("speed", "features", "logits", "losses")
@@ -359,7 +359,7 @@ def test_a_name_like_no_other_gets_the_list_only() -> None:
 
 THIRD_PARTY = """
 import torch
-from mammoth_sbs.samplers import Sampler
+from mammoth_sbs.core.samplers import Sampler
 
 class Lowest(Sampler):
     name = "lowest-loss"

@@ -10,8 +10,8 @@ import pytest
 import torch
 from conftest import STOCK, mammoth_main
 
-from mammoth_sbs.record import load_matrix
-from mammoth_sbs.samplers import sampler_names
+from mammoth_sbs.core.samplers import sampler_names
+from mammoth_sbs.models.record import load_matrix
 
 from utils.training import train
 
@@ -185,7 +185,7 @@ def test_old_examples_leave_at_random(start: Start) -> None:
         model.generator.manual_seed(seed)
         model.meta_begin_task(it.dataset)
         task = SimpleNamespace(speed=torch.rand(40), labels=it.dataset.train_loader.dataset.targets)
-        from mammoth_sbs.samplers import Task
+        from mammoth_sbs.core.samplers import Task
 
         model.fill(it.dataset, Task(task.labels, speed=task.speed))
         model.hook.remove()
@@ -376,7 +376,7 @@ def test_the_band_can_rank_by_final_loss(start: Start) -> None:
 
 
 def test_consistency_counts_augmented_views(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mammoth_sbs import scores
+    from mammoth_sbs.models import scores
 
     it = start("er_sbs", f"{SMALL} --stop_after 1 --sbs-score uncertainty --buffer_size 10")
     with pytest.raises(SystemExit, match="not augmented"):
@@ -399,7 +399,7 @@ def test_the_c_score_asks_networks_that_did_not_see_the_example(start: Start) ->
     data.targets[wrong] = (data.targets[wrong] + 1) % 5  # labels that cannot be guessed without having seen them
     it.dataset.c_task, it.dataset.test_loaders = -1, []
     it.model.meta_begin_task(it.dataset)
-    from mammoth_sbs.scores import held_out_accuracy
+    from mammoth_sbs.models.scores import held_out_accuracy
 
     score = held_out_accuracy(it.model, data)
     it.model.hook.remove()

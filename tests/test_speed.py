@@ -11,9 +11,9 @@ from scipy.stats import chisquare
 from torch import nn
 
 from mammoth_sbs import LearningSpeed, SpeedBand, SpeedHook
-from mammoth_sbs.band import nearest_first
-from mammoth_sbs.samplers import Task
-from mammoth_sbs.samplers.speed import Speed
+from mammoth_sbs.core.band import nearest_first
+from mammoth_sbs.core.samplers import Task
+from mammoth_sbs.core.samplers.speed import Speed
 
 
 def generator(seed: int = 0) -> torch.Generator:

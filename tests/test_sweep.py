@@ -21,11 +21,12 @@ from typing import Any
 import pytest
 from conftest import REPO, STOCK, mammoth_main
 
+from mammoth_sbs.commands import sweep as sweep_command
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments import store as store_module
-from mammoth_sbs.experiments import sweep
 from mammoth_sbs.experiments.config import read_config
-from mammoth_sbs.experiments.local import Local
+from mammoth_sbs.experiments.executors.local import Local
+from mammoth_sbs.experiments.runs import resolve, share
 from mammoth_sbs.experiments.store import Store, read_results, version
 from mammoth_sbs.experiments.worker import Failure
 
@@ -56,7 +57,7 @@ def do(config: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
     """Sweep in this process; returns the result folder."""
 
     def do(text: str, *flags: str, results: str = "out") -> Path:
-        sweep.main([str(config(text)), "--results", str(tmp_path / results), *flags])
+        sweep_command.main([str(config(text)), "--results", str(tmp_path / results), *flags])
         return tmp_path / results
 
     return do
@@ -77,7 +78,7 @@ def names(folder: Path) -> set[str]:
 
 def start(config: Path, results: Path, *flags: str) -> subprocess.Popen:
     """A sweep in a process of its own."""
-    command = [sys.executable, "-m", "mammoth_sbs.cli", "sweep", str(config), "--results", str(results), *flags]
+    command = [sys.executable, "-m", "mammoth_sbs", "sweep", str(config), "--results", str(results), *flags]
     return subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                             start_new_session=True)
 
@@ -181,7 +182,7 @@ def test_a_first_task_is_trained_once_and_removed_after_its_last_run(config: Cal
     text = f"{{base: {BASE} --model er_sbs, grid: {{sbs-q: [0, 0.2, 0.4]}}}}"
     store = Store(tmp_path / "out")
     store.folder.mkdir()
-    runs = sweep.share(sweep.resolve(read_config(config(text))), store)
+    runs = share(resolve(read_config(config(text))), store)
     outcomes = Local(2, 1).run(runs, store)
     assert isinstance(next(outcomes)[1], dict)
     (file,) = store.first_tasks.iterdir()
@@ -196,7 +197,7 @@ def test_who_shares_a_first_task(config: Callable[[str], Path]) -> None:
     """Points and samplers do; stock methods, those that insert as stock, and other methods, seeds and flags do not."""
 
     def groups(grid: str, seeds: int = 1, base: str = BASE) -> list[str | None]:
-        return [run.first_task for run in sweep.resolve(read_config(config(
+        return [run.first_task for run in resolve(read_config(config(
             f"{{base: {base}, grid: {grid}, seeds: {seeds}}}")))]
 
     points = groups("{model: [er_sbs], point: [{sbs-q: 0}, {sbs-s: 0}, {sampler: uniform}, {sampler: gss}]}")
@@ -220,7 +221,7 @@ def test_a_result_is_that_of_its_command(do: Callable[..., Path], tmp_path: Path
 
 def test_the_data_may_lie_elsewhere(do: Callable[..., Path], config: Callable[[str], Path], tmp_path: Path) -> None:
     text = f"{{base: {BASE} --model er --base_path nowhere}}"
-    (run,) = sweep.resolve(read_config(config(text)))
+    (run,) = resolve(read_config(config(text)))
     folder = do(text, "--base_path", str(tmp_path / "data"))
     record = read_results(folder)[run.id]  # the same run, wherever its data is
     assert f"--base_path {tmp_path / 'data'}" in record["volatile"]["command"]
@@ -252,7 +253,7 @@ def test_a_failing_run_leaves_its_log_and_the_others_go_on(do: Callable[..., Pat
 
 def test_a_killed_run_is_a_failed_run(config: Callable[[str], Path], tmp_path: Path) -> None:
     store = Store(tmp_path)
-    (run,) = sweep.resolve(read_config(config(f"base: {BASE.replace('epochs 2', 'epochs 500')} --model er")))
+    (run,) = resolve(read_config(config(f"base: {BASE.replace('epochs 2', 'epochs 500')} --model er")))
     local = Local(1, 1)
     outcomes = local.run([run], store)
     start = local._start
@@ -341,8 +342,8 @@ def test_what_changes_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return version.__wrapped__()
 
     first = version.__wrapped__()
-    assert after("experiments/new.py") == after("cli.py") == after("samplers/x.pyc") == first
-    second = after("samplers/new.py")
+    assert after("experiments/new.py") == after("commands/new.py") == after("core/x.pyc") == first
+    second = after("core/samplers/new.py")
     assert len({first, second, after("vendor/mammoth/models/config/er.yaml")}) == 3
 
 
@@ -398,7 +399,7 @@ def test_a_bad_command_line(flags: list[str], message: str, do: Callable[..., Pa
 
 def test_a_config_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere.yaml: cannot be read: No such file"):
-        sweep.main([str(tmp_path / "nowhere.yaml")])
+        sweep_command.main([str(tmp_path / "nowhere.yaml")])
 
 
 def test_sweeps_are_for_the_embedded_host(do: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,11 +23,14 @@ import pytest
 import torch
 from conftest import REPO, STOCK
 
-from mammoth_sbs import rotation, tune
+from mammoth_sbs.commands import tune
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.figures import heatmap
 from mammoth_sbs.models.base import content
-from mammoth_sbs.search import GRID, Journal, Point, best, grid, rule, search
+from mammoth_sbs.models.flags import GRID
+from mammoth_sbs.tuning import first_task, rotation
+from mammoth_sbs.tuning.pairs import Point, best, grid, rule
+from mammoth_sbs.tuning.search import Journal, search
 
 from datasets.utils.continual_dataset import ContinualDataset
 from utils.training import train, train_task
@@ -340,7 +343,7 @@ def test_the_command_goes_on_after_a_kill(tmp_path: Path, capsys: pytest.Capture
     flags = ("--model er_sbs --dataset seq-digits --train_per_class 60 --buffer_size 40 --n_epochs 5 --lr .05 "
              f"--sbs-grid 0 .3 .6 --sbs-tune-epochs 10 --base_path {tmp_path} --non_verbose 1").split()
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    process = subprocess.Popen([sys.executable, "-m", "mammoth_sbs.cli", "tune", *flags, "--out", str(killed)],
+    process = subprocess.Popen([sys.executable, "-m", "mammoth_sbs", "tune", *flags, "--out", str(killed)],
                                cwd=REPO, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "2"})
     points = killed / "first_task.pt.points.jsonl"
     while not points.exists() or not points.read_text().endswith("\n"):
@@ -382,7 +385,7 @@ def test_a_helper_on_another_device_takes_its_share(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(rotation.Rotation, "__call__", count)
     monkeypatch.setattr(rotation, "processes_for", lambda device: 0)
-    monkeypatch.setattr(tune, "further_gpus", lambda model: ["cpu"])
+    monkeypatch.setattr(first_task, "further_gpus", lambda model: ["cpu"])
     monkeypatch.chdir(REPO)
     tune.main(f"--model er_sbs --dataset seq-digits {SMALL} --lr .05 --sbs-grid 0 .2 .4 --base_path {tmp_path} "
               f"--out {tmp_path} --non_verbose 1".split())
@@ -484,7 +487,7 @@ def test_one_epoch_and_a_buffer_larger_than_the_band_work(start: Start, capsys: 
 
 
 def test_epochs_default_to_a_tenth() -> None:
-    from mammoth_sbs.search import tune_epochs
+    from mammoth_sbs.tuning.pairs import tune_epochs
 
     for n, expected in ((1, 1), (9, 1), (15, 1), (50, 5)):
         assert tune_epochs(Namespace(sbs_tune_epochs=None, n_epochs=n)) == expected

@@ -1,4 +1,7 @@
-"""The result folder: one JSON file per finished run, written whole or not at all, and one sweep at a time."""
+"""The result folder: one JSON file per finished run, written whole or not at all, and one sweep at a time.
+
+A folder `results/NAME` can be packed into the file `results/NAME.jsonl` beside it; what is read are both.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,17 @@ import mammoth_sbs
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.files import write_atomically
 
-NOT_IN_A_RUN = {"experiments", "figures", "cli.py", "doctor.py"}  # code that no run executes
+NOT_IN_A_RUN = ("commands", "experiments", "figures", "host/doctor.py", "moved.py", "__main__.py")  # no run executes it
+SAME_NUMBERS = Path(__file__).with_name("versions.txt")
+FIRST_FLAGS = frozenset({  # of version 0.1: always part of what a run is
+    "align_bn", "alpha", "as_paper", "backbone", "batch_size", "beta", "buffer_size", "constr_eta",
+    "constr_margin", "dataset", "dataset_config", "debug_mode", "dp_weight", "drop_last", "future_constraint",
+    "gamma", "joint", "lambd", "loadcheck", "lr", "lr_milestones", "lr_scheduler", "max_classes",
+    "minibatch_size", "mlp_hidden_size", "model", "model_config", "n_epochs", "n_tasks", "num_filters",
+    "optim_mom", "optim_nesterov", "optim_wd", "optimizer", "past_constraint", "permute_classes", "sampler",
+    "sbs_during", "sbs_grid", "sbs_q", "sbs_s", "sbs_scope", "sbs_score", "sbs_tune", "sbs_tune_epochs",
+    "sched_multistep_lr_gamma", "seed", "simclr_batch_size", "simclr_num_aug", "simclr_temp", "start_from",
+    "stop_after", "train_per_class", "validation"})
 LOCK, FIRST_TASKS = ".lock", ".first_tasks"
 WAIT_FOR_LOCK = 3.0  # seconds: the workers of a sweep that was killed a moment ago may still be dying
 
@@ -28,6 +41,11 @@ WAIT_FOR_LOCK = 3.0  # seconds: the workers of a sweep that was killed a moment 
 def digest(value: Any) -> str:
     """A short name for something that JSON can hold."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def named(args: dict[str, Any]) -> dict[str, Any]:
+    """What a run is known by. A flag that came later counts when it is on, so that ids stay when flags come."""
+    return {key: value for key, value in args.items() if key in FIRST_FLAGS or value not in (None, False, 0, "", [])}
 
 
 @cache
@@ -38,31 +56,44 @@ def version() -> str:
     root = Path(mammoth_sbs.__file__).resolve().parent
     content = hashlib.sha256()
     for file in sorted(root.rglob("*")):
-        inside = file.relative_to(root)
-        if file.suffix in (".py", ".yaml") and inside.parts[0] not in NOT_IN_A_RUN:
-            content.update(f"{inside.as_posix()}\0".encode() + file.read_bytes() + b"\0")
+        inside = file.relative_to(root).as_posix()
+        if file.suffix in (".py", ".yaml") and not inside.startswith(NOT_IN_A_RUN):
+            content.update(f"{inside}\0".encode() + file.read_bytes() + b"\0")
     return f"{content.hexdigest()[:12]}-torch{torch.__version__.split('+')[0]}"
 
 
-def read_results(folder: Path, accept: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
-    """All finished runs of a folder by their id. Runs of different code are never handed out together unasked.
+@cache
+def canonical(name: str) -> str:
+    """The oldest version that gives the same numbers, by `versions.txt`; a version that is not listed is its own."""
+    code, _, torch = name.partition("-")
+    for line in SAME_NUMBERS.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#") and code in line.split():
+            return f"{line.split()[0]}-{torch}"
+    return name
 
-    `accept`: the versions that may be there; without it, any one.
+
+def packed(folder: Path) -> Path:
+    """The one file that a result folder can be packed into; it stands beside the folder."""
+    return Path(f"{folder}.jsonl")
+
+
+def is_results(path: Path) -> bool:
+    """Whether runs can be read from there: a folder, a packed one, or both."""
+    return path.is_dir() or packed(path).is_file() or (path.suffix == ".jsonl" and path.is_file())
+
+
+def read_results(folder: Path, accept: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
+    """All finished runs of a folder and of the file it was packed into, by their id.
+
+    Runs of different code are never handed out together unasked. `accept`: the versions that may be there, and those
+    that give the same numbers; without it, any one.
     """
-    records = {}
-    for file in sorted(folder.glob("*.json")):
-        if re.fullmatch(r"[0-9a-f]{16}", file.stem):
-            try:
-                record = json.loads(file.read_text())
-            except (OSError, ValueError) as e:
-                raise UserError(f"{file}: {getattr(e, 'strerror', None) or 'not JSON'}; move it away") from None
-            if not isinstance(record, dict) or not record.keys() >= {"version", "args", "results", "volatile"}:
-                raise UserError(f"{file}: not the result of a run; move it away")
-            records[file.stem] = record
+    records = _read(folder)
     found = Counter(record["version"] for record in records.values())
     if accept is None:
         accept = list(found)[:1]
-    foreign = [name for name in found if name not in accept]
+    known = {canonical(name) for name in accept}
+    foreign = [name for name in found if canonical(name) not in known]
     if foreign:
         counts = ", ".join(f"{n} of {name}" for name, n in found.items())
         here = f" (this is {version()})" if version() in accept else ""
@@ -70,6 +101,41 @@ def read_results(folder: Path, accept: Collection[str] | None = None) -> dict[st
         raise UserError(f"{folder}: holds results of other code: {counts}{here}. Give {accepting} to count them as "
                         "equal, or use another folder")
     return records
+
+
+def _read(folder: Path) -> dict[str, dict[str, Any]]:
+    """The runs of the folder, those of its packed file, or of a packed file that is given itself."""
+    alone = folder.suffix == ".jsonl" and folder.is_file()
+    records: dict[str, dict[str, Any]] = {}
+    file = folder if alone else packed(folder)
+    if file.is_file():
+        for number, line in enumerate(_text(file).splitlines(), 1):
+            record = _checked(line, f"{file}, line {number}")
+            records[record.get("id", "")] = record
+    for file in () if alone else sorted(folder.glob("*.json")):
+        if re.fullmatch(r"[0-9a-f]{16}", file.stem):
+            record = _checked(_text(file), str(file))
+            if records.setdefault(file.stem, record)["results"] != record["results"]:
+                raise UserError(f"{file}: {packed(folder)} has the same run with other results; move one away")
+    return records
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as e:
+        raise UserError(f"{file}: {getattr(e, 'strerror', None) or 'not JSON'}; move it away") from None
+
+
+def _checked(text: str, where: str) -> dict[str, Any]:
+    """A run, if it is one."""
+    try:
+        record = json.loads(text)
+    except ValueError:
+        raise UserError(f"{where}: not JSON; move it away") from None
+    if not isinstance(record, dict) or not record.keys() >= {"version", "args", "results", "volatile"}:
+        raise UserError(f"{where}: not the result of a run; move it away")
+    return record
 
 
 class Store:
@@ -114,6 +180,11 @@ class Store:
             for file in self.folder.glob(pattern):
                 file.unlink(missing_ok=True)
 
+    def remove_if_empty(self) -> None:
+        """A folder whose runs are packed is left only if something else is in it."""
+        if not [file for file in self.folder.iterdir() if file.name != LOCK]:
+            shutil.rmtree(self.folder)
+
     def log(self, run_id: str) -> Path:
         """What a run said; it stays only if the run fails."""
         return self.folder / f"{run_id}.log"
@@ -128,6 +199,17 @@ class Store:
         text = json.dumps(record, indent=1)
         write_atomically(self.folder / f"{run_id}.json", lambda f: f.write(text.encode()), "result file")
         self.log(run_id).unlink(missing_ok=True)
+
+    def pack(self) -> Path:
+        """All runs in one file, a line each in the order of their ids, and none in the folder any more."""
+        records = _read(self.folder)
+        if not records:
+            raise UserError(f"{self.folder}: holds no finished run; give a folder that `mammoth-sbs sweep` has written")
+        lines = "".join(f"{json.dumps(records[run_id])}\n" for run_id in sorted(records))
+        write_atomically(packed(self.folder), lambda f: f.write(lines.encode()), "packed results")
+        for run_id in records:
+            (self.folder / f"{run_id}.json").unlink(missing_ok=True)
+        return packed(self.folder)
 
     def forget_first_tasks(self) -> None:
         """They take room, and all that needed them is done."""

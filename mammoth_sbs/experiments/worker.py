@@ -63,7 +63,7 @@ def execute(words: list[str], threads: int) -> dict[str, Any]:
     """One run, from its command line to the content of its result file."""
     import torch
 
-    from mammoth_sbs.run import load_host
+    from mammoth_sbs.models import load_host
 
     begin = time.process_time()
     torch.set_num_threads(threads)
@@ -77,7 +77,7 @@ def execute(words: list[str], threads: int) -> dict[str, Any]:
 
 def trial(commands: list[list[str]]) -> list[str | None]:
     """What is wrong with each command line, found by building its data set and model without training."""
-    from mammoth_sbs.run import load_host
+    from mammoth_sbs.models import load_host
 
     host = load_host()
     found: list[str | None] = []
@@ -95,7 +95,7 @@ def calibrate(words: list[str], threads: int) -> tuple[float, float]:
     images than these need, and an evaluation's first batch."""
     import torch
 
-    from mammoth_sbs.run import load_host
+    from mammoth_sbs.models import load_host
 
     torch.set_num_threads(threads)
     host = load_host()

@@ -1,4 +1,4 @@
-"""`mammoth-sbs report RESULTS... -o report.html`: one page with every run; needs no network."""
+"""The report: one page with every run; needs no network."""
 
 from __future__ import annotations
 
@@ -6,38 +6,19 @@ import base64
 import html
 import json
 import re
-import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.figures.command import KINDS, Parser, add_selection, selected
-from mammoth_sbs.figures.output import write_text
+from mammoth_sbs.figures import KINDS
 from mammoth_sbs.figures.results import METHODS, STOCK, Mean, Run, group, text
 
 TEMPLATE = Path(__file__).with_name("report.html")
 FITS = {"bars": lambda runs: any(run.arm == "stock" for run in runs) and any(run.arm != "stock" for run in runs),
         "heatmap": lambda runs: len({run.band for run in runs if run.args.get("sampler") == "speed"}) > 2,
         "samplers": lambda runs: len({run.args["sampler"] for run in runs if "sampler" in run.args}) > 2}
-
-
-def main(argv: list[str]) -> None:
-    """Write the page."""
-    parser = Parser(prog="mammoth-sbs report", allow_abbrev=False,
-                    description="One self-contained page: every run, filters by method and data set, the figures, and "
-                                "the command that reproduces each number.")
-    add_selection(parser)
-    parser.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE.html",
-                        help="the page (default: report.html)")
-    args = parser.parse_args(argv)
-    runs = selected(args)
-    chosen = [f"--where {shlex.quote(f'{flag}={value}')}" for flag, value in args.where]
-    chosen += ["--common-seeds"] * args.common_seeds
-    chosen += [f"--accept-version {shlex.quote(name)}" for name in args.accept_version]
-    words = " ".join([*(shlex.quote(str(folder)) for folder in args.results), *chosen])
-    print(write_text(args.out, page(runs, words, args.common_seeds), "report"))
 
 
 def page(runs: list[Run], selection: str, common: bool = False) -> str:

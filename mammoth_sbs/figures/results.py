@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 from typing import Any, TypeVar
 
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.experiments.store import read_results
+from mammoth_sbs.experiments.store import FIRST_FLAGS, canonical, is_results, read_results
 
 SETTINGS = {"task_il": "Task-IL", "class_il": "Class-IL"}
 METHODS = {"er": "ER", "der": "DER", "derpp": "DER++", "xder": "X-DER", "gem": "GEM", "agem": "A-GEM", "rpc": "RPC",
@@ -123,17 +123,17 @@ def load(folders: Sequence[Path], accept: Collection[str] = (), where: Mapping[s
     """All runs of the folders that are as `where` says, each once."""
     records: dict[str, dict[str, Any]] = {}
     for folder in folders:
-        if not folder.is_dir():
+        if not is_results(folder):
             raise UserError(f"{folder}: there is no such folder; give one that `mammoth-sbs sweep` has written")
         found = read_results(folder, accept or None)
         if not found:
             raise UserError(f"{folder}: holds no finished run; give a folder that `mammoth-sbs sweep` has written")
         for run_id, record in found.items():
             if records.setdefault(run_id, record)["results"] != record["results"]:
-                raise UserError(f"{folder / run_id}.json: another folder has the same run with other results; give one "
+                raise UserError(f"{folder}, run {run_id}: another folder has the same run with other results; give one "
                                 "of the folders")
     versions = Counter(record["version"] for record in records.values())
-    if len(versions) > 1 and not accept:
+    if len({canonical(name) for name in versions}) > 1 and not accept:
         counts = ", ".join(f"{n} of {name}" for name, n in versions.items())
         raise UserError(f"{', '.join(map(str, folders))}: runs of different code: {counts}. Give --accept-version with "
                         "each of them to count them as equal")
@@ -172,7 +172,9 @@ def group(runs: Iterable[Run], key: Callable[[Run], Key]) -> dict[Key, list[Run]
 
 def check_alike(what: str, runs: Sequence[Run], may_differ: Collection[str] = (), only: Collection[str] = ()) -> None:
     """No silent average: all runs agree in every flag (or in `only` these) that is not in `may_differ`."""
-    names = only or sorted(set.intersection(*(set(run.args) for run in runs)))
+    given = [set(run.args) for run in runs]
+    # a flag that came later is there only if it is on
+    names = only or sorted(set.intersection(*given) | set.union(*given) - FIRST_FLAGS)
     for name in names:
         if name == "seed" or name in may_differ:
             continue

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,15 +15,14 @@ import torch
 from torch import Tensor
 
 from mammoth_sbs import host
+from mammoth_sbs.core.samplers import Sampler, Task, get_sampler
+from mammoth_sbs.core.samplers.speed import Speed
+from mammoth_sbs.core.speed import LearningSpeed, SpeedHook
 from mammoth_sbs.errors import UserError, aloud
-from mammoth_sbs.flags import BUFFER_SIZE, add_sbs_args, published
-from mammoth_sbs.models.batches import even_parts, fetch
-from mammoth_sbs.record import Recorder
-from mammoth_sbs.samplers import Sampler, Task, get_sampler
-from mammoth_sbs.samplers.speed import Speed
-from mammoth_sbs.scores import SCORES
-from mammoth_sbs.search import OPEN, check
-from mammoth_sbs.speed import LearningSpeed, SpeedHook
+from mammoth_sbs.models.chosen import even_parts, fetch
+from mammoth_sbs.models.flags import BUFFER_SIZE, OPEN, add_sbs_args, published
+from mammoth_sbs.models.record import Recorder
+from mammoth_sbs.models.scores import SCORES
 
 from models.utils.continual_model import ContinualModel
 from utils.batch_norm import bn_track_stats
@@ -60,6 +61,11 @@ def closed(buffer: Buffer) -> Iterator[None]:
 def content(buffer: Buffer) -> dict[str, Tensor]:
     """What the buffer holds, slot by slot."""
     return {name: getattr(buffer, name)[: len(buffer)] for name in buffer.attributes if hasattr(buffer, name)}
+
+
+def tuning() -> ModuleType:
+    """The room where q and s are chosen. It builds on the models, so they call it by name, and only if they must."""
+    return importlib.import_module("mammoth_sbs.tuning")
 
 
 class SpeedSampled(ContinualModel):
@@ -101,13 +107,19 @@ class SpeedSampled(ContinualModel):
     def build_sampler(self) -> Sampler:
         """The sampler that the flags ask for."""
         sampler = get_sampler(self.args.sampler)
-        check(self.args)
+        if self.leaves_open:
+            tuning().check(self.args)
         if isinstance(sampler, Speed):
             try:
                 sampler = Speed(*(0 if side in OPEN else side for side in (self.args.sbs_q, self.args.sbs_s)))
             except ValueError as e:
                 raise UserError(f"--sbs-q, --sbs-s: {e}") from None
         return sampler
+
+    @property
+    def leaves_open(self) -> bool:
+        """Whether q or s is to be chosen."""
+        return bool({self.args.sbs_q, self.args.sbs_s} & set(OPEN))
 
     # ---- what the host calls; Mammoth's training loop swallows a `UserError`
 
@@ -188,10 +200,8 @@ class SpeedSampled(ContinualModel):
         """q and s from the rotation task, where the flags leave them open: once, or at each task that has a next."""
         args = self.args
         again = args.sbs_tune == "each" and self.current_task < self.n_tasks - 1
-        if {args.sbs_q, args.sbs_s} & set(OPEN) and (self.choice is None or again):
-            from mammoth_sbs import rotation  # it builds on this module
-
-            self.choice = {"task": self.current_task + 1, **rotation.choose(self, dataset, task)}
+        if self.leaves_open and (self.choice is None or again):
+            self.choice = {"task": self.current_task + 1, **tuning().choose(self, dataset, task)}
             self.sampler = Speed(self.choice["q"], self.choice["s"])
 
     def end_task(self, dataset: Any) -> None:

@@ -2,49 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mammoth_sbs.core.samplers import Task
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.models.base import SpeedSampled
-from mammoth_sbs.models.batches import even_parts, fetch
-from mammoth_sbs.samplers import Task
-
-
-class Chosen:
-    """Some examples of a task in a given order, with what stock methods use of a data set wrapper and its loader."""
-
-    def __init__(self, data: Any, index: Tensor, batch_size: int) -> None:
-        self.source, self.index, self.batch_size = data, index, batch_size
-        self.targets = torch.as_tensor(data.targets)[index]
-        self.data = index  # only ever masked by stock code
-
-    @property
-    def dataset(self) -> Chosen:
-        return self
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def batch(self, index: Tensor) -> tuple[Tensor, ...]:
-        return fetch(self.source, self.index[index])
-
-    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        for index in even_parts(torch.arange(len(self)), self.batch_size):
-            yield self.batch(index)
-
-
-class View:
-    """A data set whose train loader gives the chosen examples; all else is the data set's."""
-
-    def __init__(self, dataset: Any, loader: Any) -> None:
-        self._dataset, self.train_loader = dataset, loader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._dataset, name)
+from mammoth_sbs.models.chosen import Chosen, View
 
 
 def rank_in_class(classes: Tensor) -> Tensor:

@@ -1,0 +1,51 @@
+"""The `mammoth-sbs` command: one thin module per subcommand, imported when it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+from mammoth_sbs.errors import UserError
+
+COMMANDS = {
+    "run": "train a model, as `python main.py` does",
+    "doctor": "what is installed and found, and what to do about what is not",
+    "tune": "choose q and s by the rotation task",
+    "sweep": "run a grid of experiments, again and again until it is done",
+    "pack": "make one file of the runs of a sweep",
+    "figure": "draw the paper's figures and tables from the runs of a sweep",
+    "report": "one page with every run, to filter and to read",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see {self.prog} --help")
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Hand the rest of the command line to the subcommand's `main`."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help"):
+        print("usage: mammoth-sbs COMMAND ...\n")
+        for name, text in COMMANDS.items():
+            print(f"  {name:8} {text}")
+        print("\nmammoth-sbs COMMAND --help says more.")
+        return
+    if argv[0] not in COMMANDS:
+        near = difflib.get_close_matches(argv[0], COMMANDS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"mammoth-sbs {argv[0]}: no such command{hint} There are: {', '.join(COMMANDS)}")
+    try:
+        importlib.import_module(f"{__name__}.{argv[0]}").main(argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read the output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+

@@ -1,0 +1,56 @@
+"""`mammoth-sbs figure KIND RESULTS... -o DIR`: a figure of the paper from the runs of a sweep."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from mammoth_sbs.commands import Parser
+from mammoth_sbs.figures import KINDS
+from mammoth_sbs.figures.results import Run, group, load
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """The flags that say which runs."""
+    add = parser.add_argument
+    add("results", type=Path, nargs="+", metavar="RESULTS", help="folders that `mammoth-sbs sweep` has written")
+    add("--where", action="append", default=[], metavar="FLAG=VALUE", type=assignment,
+        help="only runs with this value of a flag; may be given again")
+    add("--common-seeds", action="store_true",
+        help="where seeds are missing, compare those that all have (otherwise this is an error)")
+    add("--accept-version", action="append", default=[], metavar="VERSION",
+        help="count results of this code as equal; may be given again")
+
+
+def assignment(text: str) -> tuple[str, str]:
+    flag, equals, value = text.lstrip("-").partition("=")
+    if not (flag and equals and value):
+        raise argparse.ArgumentTypeError(f"{text}: give FLAG=VALUE, such as buffer_size=500")
+    return flag, value
+
+
+def selected(args: argparse.Namespace) -> list[Run]:
+    """The runs that the flags ask for, and a line about those whose standard error nobody can know."""
+    runs = load(args.results, args.accept_version, dict(args.where))
+    for members in group(runs, lambda run: run.all_but_the_seed).values():
+        if len(members) == 1:
+            run = members[0]
+            print(f"note: {run.dataset}, {run.method}, {run.arm}: one seed, so there is no standard error",
+                  file=sys.stderr)
+    return runs
+
+
+def main(argv: list[str]) -> None:
+    """Draw one kind of figure."""
+    parser = Parser(prog="mammoth-sbs figure", allow_abbrev=False,
+                    description="Figures of the paper from the runs of a sweep: PNG and SVG, the CSV of what is drawn, "
+                                "and tables in Markdown and LaTeX.")
+    parser.add_argument("kind", choices=KINDS, metavar="KIND",
+                        help="bars: stock against SBS per method; heatmap: difference to uniform over (q, s); "
+                             "samplers: Table 1, beside the paper's numbers")
+    add_selection(parser)
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="where the files go")
+    args = parser.parse_args(argv)
+    for file in KINDS[args.kind].write(selected(args), args.out, args.common_seeds):
+        print(file)

@@ -1,0 +1,22 @@
+"""`mammoth-sbs pack RESULTS...`: make one file of the runs of a sweep, which is read like the folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mammoth_sbs.commands import Parser
+from mammoth_sbs.experiments.store import Store
+
+
+def main(argv: list[str]) -> None:
+    parser = Parser(prog="mammoth-sbs pack", allow_abbrev=False,
+                    description="RESULTS becomes RESULTS.jsonl, a run per line. Sweeps, figures and reports that are "
+                                "given RESULTS read it like the folder; after more runs there, pack it again.")
+    parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS",
+                        help="folders that `mammoth-sbs sweep` has written")
+    for folder in parser.parse_args(argv).results:
+        store = Store(folder)
+        with store.locked():
+            file = store.pack()
+        store.remove_if_empty()
+        print(file)

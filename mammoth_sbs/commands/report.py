@@ -1,0 +1,28 @@
+"""`mammoth-sbs report RESULTS... -o report.html`: one page with every run."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from mammoth_sbs.commands import Parser
+from mammoth_sbs.commands.figure import add_selection, selected
+from mammoth_sbs.figures.output import write_text
+from mammoth_sbs.figures.report import page
+
+
+def main(argv: list[str]) -> None:
+    """Write the page."""
+    parser = Parser(prog="mammoth-sbs report", allow_abbrev=False,
+                    description="One self-contained page: every run, filters by method and data set, the figures, and "
+                                "the command that reproduces each number.")
+    add_selection(parser)
+    parser.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE.html",
+                        help="the page (default: report.html)")
+    args = parser.parse_args(argv)
+    runs = selected(args)
+    chosen = [f"--where {shlex.quote(f'{flag}={value}')}" for flag, value in args.where]
+    chosen += ["--common-seeds"] * args.common_seeds
+    chosen += [f"--accept-version {shlex.quote(name)}" for name in args.accept_version]
+    words = " ".join([*(shlex.quote(str(folder)) for folder in args.results), *chosen])
+    print(write_text(args.out, page(runs, words, args.common_seeds), "report"))

@@ -1,0 +1,52 @@
+"""`mammoth-sbs sweep CONFIG.yaml`: execute the runs of a grid that are not finished yet."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from mammoth_sbs.commands import Parser
+from mammoth_sbs.errors import UserError
+from mammoth_sbs.experiments.config import Flag, read_config
+from mammoth_sbs.experiments.executors import get_executor
+from mammoth_sbs.experiments.store import Store
+
+
+def parser() -> Parser:
+    it = Parser(prog="mammoth-sbs sweep", allow_abbrev=False,
+                     description="Execute the runs of a grid. What is finished is skipped: start it again after "
+                                 "whatever happened, or with more seeds.")
+    add = it.add_argument
+    add("config", type=Path, metavar="CONFIG.yaml", help="base command line, grid and seeds")
+    add("--results", type=Path, metavar="DIR", help="one JSON file per finished run (default: results/<name>)")
+    add("--base_path", metavar="DIR", help="where the data sets are, instead of what the config says")
+    add("--dry-run", action="store_true", help="list the runs and the expected time")
+    add("--jobs", type=int, help="runs at a time (default: one per CPU core, divided by the config's `threads`; "
+                                 "1 if there is a GPU)")
+    add("--no-share", action="store_true", help="train the first task anew in every run; the numbers are the same")
+    add("--accept-version", action="append", default=[], metavar="VERSION",
+        help="count results of this other code as finished; may be given again")
+    add("--ray", metavar="ADDRESS", help="execute on the Ray cluster that this machine is in: host:port, or auto")
+    add("--gpus-per-run", type=float, metavar="X", help="with --ray: GPUs of a run, may be a fraction (default: 0)")
+    return it
+
+
+def main(argv: list[str]) -> None:
+    """Execute what is not finished, or with `--dry-run` say what that is."""
+    args = parser().parse_args(argv)
+    if os.environ.get("MAMMOTH_ROOT"):
+        raise UserError("MAMMOTH_ROOT is set, but sweeps run on the embedded host only; unset it")
+    config = read_config(args.config)
+    if args.base_path is not None:
+        for point in config.points:
+            point.flags["--base_path"] = Flag((args.base_path,), config.base_line)
+    store = Store(args.results or Path("results") / config.name)
+    try:
+        executor = get_executor(config.threads, args.jobs, args.ray, args.gpus_per_run)
+        from mammoth_sbs.experiments.sweep import sweep  # imports torch, while the executor's server does too
+
+        sweep(config, store, executor, args.accept_version, args.no_share, args.dry_run)
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from here", file=sys.stderr)
+        sys.exit(130)

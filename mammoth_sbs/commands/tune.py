@@ -1,0 +1,100 @@
+"""`mammoth-sbs tune`: choose q and s by the rotation task, as a command of its own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mammoth_sbs import host
+from mammoth_sbs.errors import UserError
+from mammoth_sbs.models import load_host
+from mammoth_sbs.models.flags import OPEN
+
+if TYPE_CHECKING:
+    from mammoth_sbs.tuning.pairs import Pair, Point
+
+USAGE = """usage: mammoth-sbs tune --model M --dataset D ... [--out FOLDER]
+
+Trains the first task, tries the grid of (q, s) on the rotation task, prints it, and says which flags to paste.
+Takes all flags of `mammoth-sbs run`; --sbs-grid, --sbs-tune-epochs and --sbs-scope are about the search, and
+--sbs-q rule --sbs-s rule asks for the rule instead. --seed is 0 if it is not given.
+Stopped at any moment, the same command goes on where it was.
+
+  --out FOLDER   where the trained first task, the points, the JSON file and the heat map go
+                 (default: a folder per first task in tune/ of the results folder)
+"""
+
+
+def main(argv: list[str]) -> None:
+    """`mammoth-sbs tune`."""
+    if not argv or "-h" in argv or "--help" in argv:
+        print(USAGE, end="")
+        return
+    if host.root() != host.EMBEDDED:
+        raise UserError("mammoth-sbs tune: works on the embedded host only; unset MAMMOTH_ROOT, or give --sbs-q auto "
+                        "--sbs-s auto to a run on your Mammoth")
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--share", default="0/1")  # i/n: every n-th pair from the i-th; how further GPUs are used
+    own, words = parser.parse_known_args(argv)
+    model = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    model.add_argument("--model", default="")
+    name = model.parse_known_args(words)[0].model
+    if name.replace("-", "_") in host.MODELS:
+        raise UserError(f"--model {name}: the stock method has no q and s; take --model {name}_sbs")
+    given = {word.split("=")[0] for word in words}
+    for flag, value in (("--sbs-q", "auto"), ("--sbs-s", "auto"), ("--seed", "0")):
+        words += [] if flag in given else [flag, value]
+    host_main = load_host()
+    args = host_main.parse_args(words)
+    if not {args.sbs_q, args.sbs_s} & set(OPEN):
+        raise UserError("mammoth-sbs tune: --sbs-q and --sbs-s are both numbers, so there is nothing to choose; leave "
+                        "one out")
+    from mammoth_sbs.tuning.first_task import tune  # needs the host
+
+    i, n = map(int, own.share.split("/"))
+    try:
+        found = tune(host_main, args, own.out, (i, n), argv)
+    except KeyboardInterrupt:
+        raise UserError("stopped; the same command goes on at the next pair") from None
+    if found is not None:
+        say(*found)
+
+
+def say(out: Path, record: dict[str, Any]) -> None:
+    """The table, the files, and what to paste."""
+    from mammoth_sbs.tuning.pairs import Point
+
+    points = [Point(**point) for point in record["points"]]
+    print(table(points, record["before"]))
+    print(f"\nresult file: {out / 'tune.json'}")
+    if len(points) > 1:
+        draw(points, (record["q"], record["s"]), out / "tune",
+             f"{record['model']} on {record['dataset']}, seed {record['seed']}")
+    print(f"flags to paste: {record['flags']}", flush=True)
+
+
+def draw(points: Sequence[Point], chosen: Pair, stem: Path, title: str) -> None:
+    """The heat map; without matplotlib there is a line instead, for the search is worth more than its picture."""
+    from mammoth_sbs.figures import heatmap
+
+    try:
+        files = heatmap.draw({title: {(p.q, p.s): p.score for p in points}}, stem, chosen={title: chosen})
+        print("heat map: " + ", ".join(map(str, files)))
+    except UserError as e:
+        print(f"no heat map: {str(e).removeprefix('error: ')}")
+
+
+def table(points: Sequence[Point], before: float) -> str:
+    """The grid, a row per pair, the best first."""
+    from mammoth_sbs.tuning.pairs import best
+
+    lines = [f"{'q':>5} {'s':>5} {'score':>7} {'old task':>9} {'rotation':>9} {'forgotten':>10} {'stored':>7}"]
+    top = best(points) if len(points) > 1 else None
+    for p in sorted(points, key=lambda p: -p.score):
+        lines.append(f"{p.q:5g} {p.s:5g} {p.score:7.2f} {p.old:9.2f} {p.rotation:9.2f} {p.forgotten:10.2f} {p.stored:7}"
+                     + ("  <- chosen" if p is top else ""))
+    lines.append(f"old task: per cent correct on the held-out tenth; before the rotation task {before:.2f}")
+    return "\n".join(lines)

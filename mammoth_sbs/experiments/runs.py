@@ -1,0 +1,90 @@
+"""The runs that a config asks for: each known by its resolved arguments."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mammoth_sbs.experiments.config import Config, Point, words
+from mammoth_sbs.experiments.store import Store, digest, named, version
+from mammoth_sbs.models import load_host
+
+OF_EACH_RUN = ("--sbs-record", "--ckpt_name")  # files of a run: they must have a name of their own
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: known by its resolved arguments, without paths and other things that do not change its numbers."""
+
+    id: str
+    point: Point
+    args: dict[str, Any]
+    base_path: str
+    first_task: str | None  # the same for all runs that are the same up to the end of the first task
+
+    def words(self, more: dict[str, str] | None = None) -> list[str]:
+        """Its command line; the data's folder in full, for a worker may stand elsewhere."""
+        flags = {flag: [value.replace("{id}", self.id) for value in given.values]
+                 for flag, given in self.point.flags.items()}
+        flags |= {"--seed": [str(self.args["seed"])], "--base_path": [str(Path(self.base_path).resolve())]}
+        flags |= {flag: [value] for flag, value in (more or {}).items()}
+        return [word for flag, values in flags.items() for word in (flag, *values)]
+
+    @property
+    def title(self) -> str:
+        """What makes it different from the others."""
+        varied = {flag: self.point.flags[flag] for flag in self.point.varied}
+        return shlex.join([*words(varied), "--seed", str(self.args["seed"])])
+
+    @property
+    def command(self) -> str:
+        """How to make it by hand."""
+        return shlex.join(["python", "main.py", *words(self.point.flags), "--seed", str(self.args["seed"])])
+
+
+def resolve(config: Config) -> list[Run]:
+    """All runs, checked by the host's own reading of their command lines."""
+    host = load_host()
+    from utils.checkpoints import NOT_OF_THE_FIRST_TASK, NOT_OF_THE_RUN
+
+    aside = NOT_OF_THE_RUN - {"loadcheck", "start_from", "stop_after"} | {"command"}
+    resolved = []
+    for point in config.points:
+        try:
+            namespace = vars(host.parse_args([*words(point.flags), "--seed", "0"]))
+        except SystemExit as e:
+            raise config.blame(point.flags, str(e.code).removeprefix("error: ")) from None
+        resolved.append((point, namespace, {key: value for key, value in namespace.items() if key not in aside}))
+    runs: dict[str, Run] = {}
+    for seed in config.seeds:
+        for point, namespace, args in resolved:
+            args = named(args | {"seed": seed})
+            before = {key: value for key, value in args.items() if key not in NOT_OF_THE_FIRST_TASK}
+            # a stock method, or one that inserts as stock, has used its buffer in the first task
+            alike = args["model"].endswith("-sbs") and args.get("sbs_during", "closed") == "closed" \
+                and not (args["loadcheck"] or args["start_from"] or namespace["sbs_record"])
+            run_id = digest({"args": args, "threads": config.threads})
+            first_task = digest([before, config.threads, version()]) if alike else None
+            runs.setdefault(run_id, Run(run_id, point, args, namespace["base_path"], first_task))
+    _no_common_files(config, list(runs.values()))
+    return list(runs.values())
+
+
+def _no_common_files(config: Config, runs: list[Run]) -> None:
+    """Runs would overwrite each other's checkpoints and records."""
+    for flags in (run.point.flags for run in runs if len(runs) > 1):
+        for flag in OF_EACH_RUN:
+            if flag in flags and not any("{id}" in value for value in flags[flag].values):
+                raise config.blame(flags, f"{flag}: all runs would write the same file; put {{id}} into its name")
+        if "--savecheck" in flags and "--ckpt_name" not in flags:
+            raise config.blame(flags, "--savecheck: give --ckpt_name too, with {id} in it: a name for each run")
+
+
+def share(runs: list[Run], store: Store) -> list[Run]:
+    """Only a first task that several runs wait for, or that is there already, is worth a file."""
+    users = Counter(run.first_task for run in runs)
+    return [run if users[run.first_task] > 1 or (store.first_tasks / f"{run.first_task}.pt").exists()
+            else replace(run, first_task=None) for run in runs]

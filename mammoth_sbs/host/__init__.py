@@ -1,0 +1,146 @@
+"""Which Mammoth to run on: the embedded host, or the user's own checkout."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from mammoth_sbs.errors import UserError
+
+EMBEDDED = Path(__file__).resolve().parent.parent / "vendor" / "mammoth"
+MODELS = ("er", "der", "derpp", "xder", "gem", "agem", "rpc", "fdr")
+
+
+def root() -> Path:
+    """The folder with Mammoth's layout that is in use."""
+    given = os.environ.get("MAMMOTH_ROOT")
+    return Path(given).resolve() if given else EMBEDDED
+
+
+def is_embedded() -> bool:
+    """Whether the `models` in use are the embedded host's: a patched checkout works without `MAMMOTH_ROOT`."""
+    return Path(str(sys.modules["models"].__file__)).parent.parent == EMBEDDED
+
+
+def import_torchvision() -> ModuleType:
+    """torchvision, even beside a CPU build of torch, where its compiled operators do not load.
+
+    Only its Python parts are needed; it asks for the schemas of two operators while importing, so they are declared.
+    """
+    if "torchvision" not in sys.modules:
+        import torch
+
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for schema in ("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+                       "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"):
+            if not hasattr(torch.ops.torchvision, schema.split("(")[0]):
+                library.define(schema)
+        _keep.append(library)
+    import torchvision
+
+    return torchvision
+
+
+_keep: list = []  # an operator library lives as long as its object
+
+
+def check(folder: Path) -> None:
+    """Whether `folder` is a Mammoth that the plugin can run on; if not, one line on why."""
+    files = ("main.py", "models/__init__.py", "models/utils/continual_model.py", "utils/args.py", "utils/buffer.py",
+             "datasets/utils/continual_dataset.py")
+    missing = [name for name in files if not (folder / name).is_file()]
+    if missing:
+        raise UserError(f"MAMMOTH_ROOT {folder}: not a Mammoth checkout, it has no {missing[0]}; give the folder that "
+                        "holds Mammoth's main.py")
+    for file, name in (("models/__init__.py", "register_model"), ("utils/args.py", "--checkpoint_path")):
+        if name not in (folder / file).read_text():
+            raise UserError(f"MAMMOTH_ROOT {folder}: this Mammoth is too old, its {file} has no {name}; "
+                            "update it to a version of 17 June 2025 or later")
+
+
+def activate() -> Path:
+    """Put the host on `sys.path`, so that `models`, `datasets`, `backbone` and `utils` are its own."""
+    folder = root()
+    if folder != EMBEDDED:
+        check(folder)
+        with blame_host(folder):
+            import_torchvision()
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    return folder
+
+
+def load_main() -> ModuleType:
+    """The host's `main` module."""
+    folder = activate()
+    spec = importlib.util.spec_from_file_location("mammoth_main", folder / "main.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with blame_host(folder):
+        spec.loader.exec_module(module)
+    return module
+
+
+def as_seen_from_here(argv: list[str]) -> list[str]:
+    """The same command line with paths, and defaults of paths, that stay right when the host changes the working
+    directory, as Mammoth does."""
+    words = []
+    for i, word in enumerate(argv):
+        flag, equals, value = word.partition("=")
+        if flag in PATHS and equals:
+            word = f"{flag}={Path(value).absolute()}"
+        elif i and argv[i - 1] in PATHS:
+            word = str(Path(word).absolute())
+        words.append(word)
+    for flag, default in (("--base_path", "data"), ("--checkpoint_path", "checkpoints")):
+        if flag not in (word.partition("=")[0] for word in words):
+            words += [flag, str(Path(default).absolute())]
+    return words
+
+
+PATHS = ("--base_path", "--checkpoint_path", "--loadcheck", "--sbs-record")
+
+
+@contextmanager
+def blame_host(folder: Path) -> Iterator[None]:
+    """Importing a user's Mammoth may fail for reasons of its own: say which, in one line."""
+    try:
+        yield
+    except ModuleNotFoundError as e:
+        raise UserError(f"MAMMOTH_ROOT {folder}: Mammoth needs the package {e.name}, which is not installed; "
+                        f"pip install {package(e)}, or all of its requirements.txt") from None
+    except Exception as e:
+        files = [frame.filename for frame in traceback.extract_tb(e.__traceback__)]
+        culprit = next((file for file in files if str(folder / "datasets") in file and "__init__" not in file), None)
+        if culprit is None or not is_offline(e):
+            raise
+        said = (str(e).strip() or type(e).__name__).splitlines()[0]
+        raise UserError(f"MAMMOTH_ROOT {folder}: {Path(culprit).name} wants the network while it is imported ({said}); "
+                        "go online once, or take it out of datasets/ in a copy of the checkout") from None
+
+
+def is_offline(e: BaseException | None) -> bool:
+    """Whether an error comes from a missing network: libraries wrap the `OSError` of it in their own."""
+    while e is not None:
+        if isinstance(e, OSError):
+            return True
+        e = e.__cause__ or e.__context__
+    return False
+
+
+def package(e: ModuleNotFoundError) -> str:
+    """What to install for a missing module."""
+    name = (e.name or "").split(".")[0]
+    return PACKAGES.get(name, name)
+
+
+PACKAGES = {  # where the package has another name than the module
+    "yaml": "pyyaml", "PIL": "Pillow", "sklearn": "scikit-learn", "dotenv": "python-dotenv", "git": "gitpython",
+    "open_clip": "open_clip_torch", "google_drive_downloader": "googledrivedownloader",
+    "clip": "git+https://github.com/openai/CLIP.git"}

@@ -1,0 +1,188 @@
+"""An examination: which host, what it has of what the plugin needs, which data; and what to do about the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import platform
+import subprocess
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mammoth_sbs import __version__, host
+from mammoth_sbs.errors import UserError
+
+NEEDED = {  # what the plugin takes from a host: module, names in it
+    "models": "register_model get_model_names",
+    "models.utils.continual_model": "ContinualModel ContinualModel.get_parser ContinualModel.observe "
+                                    "ContinualModel.begin_task ContinualModel.end_task ContinualModel.begin_epoch "
+                                    "ContinualModel.end_epoch ContinualModel.meta_begin_task "
+                                    "ContinualModel.meta_observe ContinualModel.meta_end_task",
+    "models.er": "Er", "models.der": "Der", "models.derpp": "Derpp", "models.xder": "XDer", "models.gem": "Gem",
+    "models.agem": "AGem", "models.rpc": "RPC", "models.fdr": "Fdr",
+    "utils.buffer": "Buffer Buffer.add_data Buffer.get_data Buffer.get_all_data Buffer.empty Buffer.is_empty",
+    "utils.batch_norm": "bn_track_stats",
+    "utils.args": "add_rehearsal_args",
+    "utils.training": "train",
+    "datasets.utils.continual_dataset": "ContinualDataset ContinualDataset.get_offsets store_masked_loaders "
+                                        "MammothDatasetWrapper.add_extra_return_field",
+}
+MAMMOTH_FILES = {"seq-mnist": "MNIST/*MNIST/raw/train-images-idx3-ubyte",  # as torchvision and Mammoth leave them
+                 "seq-cifar10": "CIFAR10/cifar-10-batches-py/test_batch",
+                 "seq-cifar100": "CIFAR100/cifar-100-python/test", "seq-tinyimg": "TINYIMG/processed/x_train_01.npy"}
+
+
+class Report:
+    """Lines as they are found, and the problems for the end."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def line(self, what: str, state: str, problem: str = "") -> None:
+        print(f"  {what:78} {state}", flush=True)
+        if problem:
+            self.problems.append(f"{what}: {problem}")
+
+
+def version(folder: Path) -> str:
+    """The commit of a checkout and its day."""
+    if folder == host.EMBEDDED:
+        return f"embedded, mammoth-sbs {__version__}"
+    git = ["git", "-C", str(folder), "log", "-1", "--format=%h of %cs"]
+    try:
+        found = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        found = "of unknown version (no git checkout)"
+    return f"Mammoth {found}"
+
+
+def packages(report: Report) -> None:
+    """torch, torchvision and what GEM needs."""
+    print(f"\npython {platform.python_version()} with")
+    for name, use in (("torch", "everything"), ("torchvision", "the real Mammoth, and downloads"), ("quadprog", "gem")):
+        try:
+            module = host.import_torchvision() if name == "torchvision" else importlib.import_module(name)
+        except (ImportError, RuntimeError) as e:
+            report.line(name, f"missing ({e}), needed by {use}", f"pip install {name}")
+            continue
+        state = getattr(module, "__version__", "found")
+        if name == "torch":
+            state += ", GPU" if module.cuda.is_available() else ", no GPU"
+        report.line(name, state)
+
+
+@contextlib.contextmanager
+def one_by_one(troubles: dict[str, Exception]) -> Iterator[None]:
+    """Mammoth's `datasets` imports all of them and stops at the first that fails: go on, and collect the failures."""
+    original = importlib.import_module
+
+    def attempt(name: str, package: str | None = None) -> ModuleType:
+        try:
+            return original(name, package)
+        except Exception as e:
+            if not name.startswith("datasets.") or name.startswith("datasets.utils"):
+                raise
+            troubles[name.removeprefix("datasets.")] = e
+            return ModuleType(name)
+
+    vars(importlib)["import_module"] = attempt
+    try:
+        yield
+    finally:
+        vars(importlib)["import_module"] = original
+
+
+def remedy(e: Exception) -> tuple[str, str]:
+    """What is wrong with an import, and what to do."""
+    if isinstance(e, ModuleNotFoundError):
+        return f"needs the package {e.name}", f"pip install {host.package(e)}"
+    said = (str(e).strip() or type(e).__name__).splitlines()[0]
+    if host.is_offline(e):
+        return (f"offline: it wants the network while it is imported ({said})",
+                "go online once, or take it out of datasets/ in a copy of the checkout")
+    return f"does not import ({type(e).__name__}: {said})", "see the error; it is the host's own"
+
+
+def names(report: Report, folder: Path, load: Callable[[], Any]) -> None:
+    """Every name that the plugin needs, the data sets that stop the host from starting, and the sixteen models."""
+    troubles: dict[str, Exception] = {}
+    print("\nnames that the plugin needs")
+    with one_by_one(troubles):
+        for module, wanted in NEEDED.items():
+            try:
+                found: Any = importlib.import_module(module)
+            except Exception as e:
+                state, todo = remedy(e)
+                report.line(module, state, todo)
+                continue
+            for name in wanted.split():
+                holder: Any = found
+                for part in name.split("."):
+                    holder = getattr(holder, part, None)
+                report.line(f"{module}.{name}", "ok" if holder is not None else "missing",
+                            "" if holder is not None else "update Mammoth to a version of 17 June 2025 or later")
+    if troubles:
+        print("\ndata sets that do not import, so that this Mammoth does not start")
+        for name, trouble in troubles.items():
+            report.line(f"datasets/{name}.py", *remedy(trouble))
+    if not report.problems:
+        models(report, folder, load)
+
+
+def models(report: Report, folder: Path, load: Callable[[], Any]) -> None:
+    """The sixteen models, as the host finds them."""
+    load()
+    known = importlib.import_module("models").get_model_names()
+    print("\nmodels")
+    for name in (name for stock in host.MODELS for name in (stock, f"{stock}-sbs")):
+        cls = known.get(name)
+        if isinstance(cls, type):
+            report.line(name, "ok")
+        else:
+            report.line(name, *(remedy(cls) if isinstance(cls, Exception) else ("not found", "see the names above")))
+    patched = (folder / "models" / "er_sbs.py").is_file()
+    if folder != host.EMBEDDED:
+        print(f"  patches/mammoth.patch is {'applied' if patched else 'not applied: MAMMOTH_ROOT is the way in'}")
+
+
+def data(base: Path, embedded: bool) -> None:
+    """The data sets under the base path; one that is not there is no problem before it is used."""
+    print(f"\ndata sets under {base}")
+    report = Report()
+    if not embedded:
+        for name, file in MAMMOTH_FILES.items():
+            there = any(base.glob(file))
+            report.line(name, "found" if there else "not found: Mammoth downloads it when it is first used")
+        return
+    from datasets.utils.formats import find
+    from datasets.utils.sources import SPECS
+
+    report.line("seq-digits", "comes with scikit-learn")
+    for name, spec in SPECS.items():
+        try:
+            found = find(spec, base)
+        except UserError as e:
+            report.line(f"seq-{name}", f"damaged: {e}")
+            continue
+        elsewhere = "downloaded when it is first used" if spec.layouts else "put it there: see README"
+        report.line(f"seq-{name}", f"found, {Path(found.files[0]).parent}" if found else f"not found: {elsewhere}")
+
+
+def examine(folder: Path, base: Path, load: Callable[[], Any]) -> list[str]:
+    """Print what is found of the host in `folder` and of data below `base`; returns what to do about the rest.
+
+    `load` loads the host with the plugin's models.
+    """
+    print(f"host: {version(folder)}\n      {folder}")
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)  # Mammoth's own, about methods that nobody asked for
+    report = Report()
+    packages(report)
+    host.activate()
+    names(report, folder, load)
+    data(base, folder == host.EMBEDDED)
+    return report.problems
