@@ -83,6 +83,20 @@ def test_an_example_counts_once_per_epoch() -> None:
     assert speed.value.tolist() == [0, 1, 0.5]
 
 
+def test_accuracy_is_that_of_the_last_epoch() -> None:
+    speed = LearningSpeed(4)
+    everyone, yes, no = torch.arange(4), torch.ones(4, dtype=torch.bool), torch.zeros(4, dtype=torch.bool)
+    assert speed.accuracy == 0
+    speed.update(everyone, yes, 0)
+    assert speed.accuracy == 1
+    speed.update(everyone[:2], no[:2], 1)
+    speed.update(everyone[2:], torch.tensor([True, False]), 1)
+    assert speed.accuracy == 0.25
+    loaded = LearningSpeed(4)
+    loaded.load_state_dict(speed.state_dict())
+    assert loaded.accuracy == 0.25
+
+
 def test_memory_is_at_most_eight_bytes_per_example() -> None:
     n = 10_000
     speed = LearningSpeed(n)

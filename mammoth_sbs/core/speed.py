@@ -21,6 +21,7 @@ class LearningSpeed:
         self.rows: list[np.ndarray] | None = [] if matrix else None  # M, each epoch packed to n/8 bytes
         self._seen = torch.zeros(n, dtype=torch.bool)  # in the epoch under way
         self._correct = torch.zeros(n if matrix else 0, dtype=torch.bool)
+        self._right = torch.zeros((), dtype=torch.int64)  # in the epoch under way
         self._epoch: int | None = None
 
     def __len__(self) -> int:
@@ -33,13 +34,15 @@ class LearningSpeed:
             self._epoch, self.epochs = epoch, self.epochs + 1
             self._seen.zero_()
             self._correct.zero_()
+            self._right.zero_()
         if self.count.device != correct.device:  # counting where the logits are spares a wait for the device
-            self.count, self._seen, self._correct = (
-                t.to(correct.device) for t in (self.count, self._seen, self._correct)
+            self.count, self._seen, self._correct, self._right = (
+                t.to(correct.device) for t in (self.count, self._seen, self._correct, self._right)
             )
         index = index.to(correct.device, torch.long)
         first = correct & ~self._seen[index]
         self.count[index] += first
+        self._right += first.sum()
         self._seen[index] = True
         if self.rows is not None:
             self._correct[index] |= first
@@ -48,6 +51,11 @@ class LearningSpeed:
     def value(self) -> Tensor:
         """Learning speed of every example, in [0, 1]."""
         return self.count.cpu().float() / max(self.epochs, 1)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the examples seen in the last epoch that were classified correctly: whether the task was learned."""
+        return float(self._right) / max(int(self._seen.sum()), 1)
 
     @property
     def matrix(self) -> np.ndarray:
@@ -64,10 +72,11 @@ class LearningSpeed:
 
     def state_dict(self) -> dict[str, Tensor | int]:
         """Enough to go on after a checkpoint at the end of an epoch (M is not part of it)."""
-        return {"count": self.count.cpu(), "epochs": self.epochs}
+        return {"count": self.count.cpu(), "epochs": self.epochs, "seen": self._seen.cpu(), "right": self._right.cpu()}
 
     def load_state_dict(self, state: dict) -> None:
         self.count, self.epochs, self._epoch = state["count"], state["epochs"], None
+        self._seen, self._right = state["seen"].clone(), state["right"].clone()
 
 
 class SpeedHook:

@@ -310,8 +310,8 @@ class SpeedSampled(ContinualModel):
         speed, n = self.speed.value, len(task)
         low, middle, high = torch.quantile(speed, torch.tensor([0.25, 0.5, 0.75])).tolist()
         entry: dict[str, Any] = {"task": self.current_task + 1, "examples": n, "epochs": self.speed.epochs,
-                                 "speed_mean": float(speed.mean()), "speed_quartiles": [low, middle, high],
-                                 "stored": len(stored),
+                                 "train_accuracy": 100 * self.speed.accuracy, "speed_mean": float(speed.mean()),
+                                 "speed_quartiles": [low, middle, high], "stored": len(stored),
                                  "stored_speed_mean": float(speed[stored].mean()) if len(stored) else None}
         line = (f"SBS task {entry['task']}: {n} examples, learning speed {entry['speed_mean']:.3f} "
                 f"(quartiles {low:.2f} {middle:.2f} {high:.2f}), ")
