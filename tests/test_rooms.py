@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import REPO
+
+from tests.conftest import REPO
 
 PACKAGE = REPO / "mammoth_sbs"
 GROUND = {"errors", "files", "moved"}  # what everybody may use; it uses nobody

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import STOCK
 
 from mammoth_sbs.errors import UserError
+from tests.conftest import STOCK
 
 METHODS = ["sgd", "joint", *STOCK, *(f"{name}_sbs" for name in STOCK)]
 # a network with batch normalisation, momentum and a schedule: more state that could be lost

@@ -20,11 +20,12 @@ import pytest
 from PIL import Image
 
 from mammoth_sbs.errors import UserError
+from tests.conftest import SHARED_DATA
 
 from datasets.utils import sources
 from datasets.utils.sources import load
 
-REAL = Path(__file__).resolve().parents[2] / "shared" / "data"
+REAL = SHARED_DATA
 real_data = pytest.mark.skipif(not REAL.is_dir(), reason=f"no real data in {REAL}")
 REAL_COMMAND, OFFLINE = sources.TORCHVISION, "raise SystemExit('offline')"
 

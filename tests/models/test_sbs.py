@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import STOCK, mammoth_main
 
 from mammoth_sbs.core.samplers import sampler_names
 from mammoth_sbs.models.record import load_matrix
+from tests.conftest import STOCK, mammoth_main
 
 from utils.training import train
 

@@ -16,11 +16,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import REPO, mammoth_main
 from scipy.stats import chisquare
 from torch import optim
 
 from mammoth_sbs.host import import_torchvision
+from tests.conftest import REPO, mammoth_main
 
 FAST = "--train_per_class 20 --n_epochs 1"
 

@@ -14,6 +14,7 @@ from mammoth_sbs import LearningSpeed, SpeedBand, SpeedHook
 from mammoth_sbs.core.band import nearest_first
 from mammoth_sbs.core.samplers import Task
 from mammoth_sbs.core.samplers.speed import Speed
+from tests.conftest import REPO
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -219,9 +220,8 @@ def test_the_hook_finds_the_stream_batch_wherever_it_is() -> None:
 def test_the_example_for_people_without_mammoth() -> None:
     """examples/plain_pytorch.py: ten lines of a training loop, and the buffer comes from the middle."""
     import runpy
-    from pathlib import Path
 
-    names = runpy.run_path(str(Path(__file__).parent.parent / "examples" / "plain_pytorch.py"))
+    names = runpy.run_path(str(REPO / "examples" / "plain_pytorch.py"))
     speed, buffer, band = names["speed"], names["buffer"], names["band"]
     assert speed.epochs == names["EPOCHS"]
     assert 0.3 < speed.value.mean() < 1

@@ -1,4 +1,4 @@
-"""What the plugin relies on from its host, checked on the host in use: `python tests/contract.py DIR [steps]`.
+"""What the plugin relies on from its host, checked on the host in use: `python -m tests.host.contract DIR [steps]`.
 
 `test_contract.py` runs this in a process per host, because two hosts' `models` cannot live in one. Each `check_*` is
 one promise. Writes DIR/<host>.json with what failed, and for `steps` DIR/<host>.pt with a step of each stock method.
@@ -22,7 +22,6 @@ from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 import torch

@@ -18,8 +18,8 @@ from mammoth_sbs.commands import main
 from mammoth_sbs.figures import bars, heatmap, output
 from mammoth_sbs.figures import table1 as samplers
 from mammoth_sbs.figures.results import Mean, load, paired
+from tests.conftest import REPO
 
-REPO = Path(__file__).resolve().parent.parent
 SCRATCH = {"dataset": "seq-cifar10", "buffer_size": 80, "n_epochs": 8, "lr": 0.1, "backbone": "small-resnet18"}
 Put = Callable[..., None]
 

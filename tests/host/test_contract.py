@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import MAMMOTH_ROOT, REPO, STOCK
-from contract import CHECKS
+
+from tests.conftest import MAMMOTH_ROOT, REPO, STOCK
+from tests.host.contract.__main__ import CHECKS
 
 HOSTS = ("embedded", "mammoth")
-needs_mammoth = pytest.mark.skipif(MAMMOTH_ROOT is None, reason="needs a Mammoth checkout: MAMMOTH_ROOT=<checkout> "
-                                   "MAMMOTH_PYTHON=<a Python with Mammoth's packages> pytest tests/test_contract.py")
+needs_mammoth = pytest.mark.skipif(MAMMOTH_ROOT is None, reason=(
+    "needs a Mammoth checkout: MAMMOTH_ROOT=<checkout> MAMMOTH_PYTHON=<a Python with Mammoth's packages> pytest "
+    "tests/host/test_contract.py"))
 Result = tuple[dict[str, str | None], dict[str, dict[str, Any]]]
 
 
@@ -33,7 +35,7 @@ def on(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Result]:
         real = host == "mammoth" and MAMMOTH_ROOT is not None
         env = {**os.environ, **({"MAMMOTH_ROOT": str(MAMMOTH_ROOT)} if real else {}), "MAMMOTH_SBS_CACHE": str(folder)}
         python = os.environ.get("MAMMOTH_PYTHON", sys.executable) if real else sys.executable
-        words = [python, str(REPO / "tests" / "contract.py"), str(folder), *(["steps"] if MAMMOTH_ROOT else [])]
+        words = [python, "-m", "tests.host.contract", str(folder), *(["steps"] if MAMMOTH_ROOT else [])]
         done = subprocess.run(words, env=env, capture_output=True, text=True, cwd=REPO)
         assert done.returncode == 0, done.stdout + done.stderr
         steps = torch.load(folder / f"{host}.pt", weights_only=True) if MAMMOTH_ROOT else {}

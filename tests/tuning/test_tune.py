@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import REPO, STOCK
 
 from mammoth_sbs.commands import tune
 from mammoth_sbs.errors import UserError
@@ -31,6 +30,7 @@ from mammoth_sbs.models.flags import GRID
 from mammoth_sbs.tuning import first_task, rotation
 from mammoth_sbs.tuning.pairs import Point, best, grid, rule
 from mammoth_sbs.tuning.search import Journal, search
+from tests.conftest import REPO, STOCK
 
 from datasets.utils.continual_dataset import ContinualDataset
 from utils.training import train, train_task

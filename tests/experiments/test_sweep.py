@@ -19,7 +19,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import REPO, STOCK, mammoth_main
 
 from mammoth_sbs.commands import sweep as sweep_command
 from mammoth_sbs.errors import UserError
@@ -29,6 +28,7 @@ from mammoth_sbs.experiments.executors.local import Local
 from mammoth_sbs.experiments.runs import resolve, share
 from mammoth_sbs.experiments.store import Store, read_results, version
 from mammoth_sbs.experiments.worker import Failure
+from tests.conftest import REPO, STOCK, mammoth_main
 
 BASE = "--dataset seq-digits --n_tasks 2 --n_epochs 2 --buffer_size 50 --lr 0.05"
 TWELVE = f"""

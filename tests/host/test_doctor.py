@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import REPO
 
 from mammoth_sbs import commands as cli
 from mammoth_sbs import host
 from mammoth_sbs.errors import Stopped, UserError, aloud
+from tests.conftest import REPO
 
 
 def python(*words: str, **env: str) -> subprocess.CompletedProcess[str]:

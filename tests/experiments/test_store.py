@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import REPO
 
 from mammoth_sbs.commands import main
 from mammoth_sbs.errors import UserError
@@ -16,6 +15,7 @@ from mammoth_sbs.experiments import store
 from mammoth_sbs.experiments.config import read_config
 from mammoth_sbs.experiments.runs import resolve
 from mammoth_sbs.experiments.store import FIRST_FLAGS, Store, canonical, named, read_results, version
+from tests.conftest import REPO
 
 
 def record(number: int, **changes: Any) -> dict[str, Any]:

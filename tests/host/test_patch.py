@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import MAMMOTH_ROOT, REPO, STOCK
 
 from mammoth_sbs import host
 from mammoth_sbs.models.flags import BUFFER_SIZE, published
+from tests.conftest import MAMMOTH_ROOT, REPO, STOCK
 
 PATCH = REPO / "patches" / "mammoth.patch"
 

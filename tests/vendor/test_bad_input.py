@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import REPO, SHARED_DATA, mammoth_main
 
 from mammoth_sbs.errors import UserError
+from tests.conftest import REPO, SHARED_DATA, mammoth_main
 
 ER = "--model er --dataset seq-digits --buffer_size 20 --lr 0.05"
 FAST = "--train_per_class 10 --n_epochs 1"

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from statistics import fmean
 
 import pytest
-from conftest import STOCK
+
+from tests.conftest import STOCK
 
 SEEDS = (0, 1)
 
