@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-MAMMOTH_ROOT = os.environ.pop("MAMMOTH_ROOT", None)  # these tests are of the embedded host; test_contract.py is of both
+MAMMOTH_ROOT = os.environ.pop("MAMMOTH_ROOT", None)  # tests are of the embedded host; host/test_contract.py is of both
 REPO = Path(__file__).resolve().parent.parent
 SHARED_DATA = REPO.parent / "shared" / "data"
 sys.path.insert(0, str(REPO))
@@ -32,10 +32,11 @@ digits_read_once = functools.cache(sources._digits)
 REQUIRED = {"der": {"--alpha": ".3"}, "derpp": {"--alpha": ".2", "--beta": ".5"},
             "xder": {"--alpha": ".3", "--beta": ".8"}, "fdr": {"--alpha": "1"}}
 STOCK = list(host.MODELS)
+Start = Callable[..., SimpleNamespace]
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """`start("er", "--n_epochs 2")`: model, data set and arguments of a small run, not yet trained."""
     monkeypatch.setattr(sources, "_digits", digits_read_once)
 
@@ -54,7 +55,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Simp
 
 
 @pytest.fixture
-def run(start: Callable[..., SimpleNamespace], tmp_path: Path) -> Callable[..., dict[str, Any]]:
+def run(start: Start, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """As `start`, then train; returns the run's JSON."""
     import json
 

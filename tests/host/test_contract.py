@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.conftest import MAMMOTH_ROOT, REPO, STOCK
-from tests.host.contract.__main__ import CHECKS
+from tests.host.contract.promises import CHECKS
 
 HOSTS = ("embedded", "mammoth")
 needs_mammoth = pytest.mark.skipif(MAMMOTH_ROOT is None, reason=(

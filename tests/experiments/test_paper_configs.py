@@ -1,0 +1,46 @@
+"""The configurations of the paper's experiments, in configs/."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPO
+
+
+@pytest.mark.parametrize("scale", ["paper", "small"])
+def test_every_experiment_has_a_configuration_that_names_its_own_folder(scale: str) -> None:
+    files = sorted((REPO / "configs" / scale).glob("*.yaml"))
+    assert [file.stem for file in files] == [
+        "bars_cifar100_5", "bars_cifar10_5", "bars_tinyimg_10", "heatmap_cifar100_20_5k", "heatmap_cifar100_2_10k",
+        "heatmap_cifar100_2_1k", "heatmap_cifar10_5_5k", "heatmap_methods_500", "heatmap_tinyimg_2_20k",
+        *(["pairs_cifar10_5"] if scale == "small" else []), "table1"]
+    for file in files:
+        assert re.search(rf"^name: {scale}_{file.stem}$", file.read_text(), re.MULTILINE)
+        assert f"mammoth-sbs sweep configs/{scale}/{file.name}" in file.read_text()
+
+
+@pytest.mark.parametrize("file", sorted((REPO / "configs").glob("*/*.yaml")),
+                         ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_every_configuration_is_read_by_the_host(file: Path) -> None:
+    from mammoth_sbs.experiments.config import read_config
+    from mammoth_sbs.experiments.sweep import resolve
+
+    config = read_config(file)
+    runs = resolve(config)
+    assert len({run.id for run in runs}) == len(config.points) * len(config.seeds)
+
+
+def test_the_papers_table_1_is_eight_samplers_on_ten_columns_with_the_papers_optimiser() -> None:
+    from mammoth_sbs.experiments.config import read_config
+    from mammoth_sbs.experiments.sweep import resolve
+
+    runs = resolve(read_config(REPO / "configs" / "paper" / "table1.yaml"))
+    assert len(runs) == 8 * 10 * 10
+    for run in runs:
+        assert {key: run.args[key] for key in ("optimizer", "lr", "optim_mom", "optim_wd", "lr_scheduler", "n_epochs",
+                                               "backbone")} == {
+            "optimizer": "sgd", "lr": 0.1, "optim_mom": 0.9, "optim_wd": 0.0005, "lr_scheduler": "cosine",
+            "n_epochs": 100, "backbone": "resnet18"}

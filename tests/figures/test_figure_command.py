@@ -1,0 +1,52 @@
+"""`mammoth-sbs figure`: bad input is one line, and what it writes can be read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mammoth_sbs.commands import main
+from mammoth_sbs.figures import output
+from tests.conftest import REPO
+from tests.figures.conftest import Put, draw, three_arms
+
+
+@pytest.mark.parametrize(("words", "line"), [
+    ("bars {folder}/nothing -o {out}", "error: .*nothing: there is no such folder"),
+    ("bars {folder} -o {out}", "error: .*: holds no finished run"),
+    ("bar {folder} -o {out}", "error: argument KIND: invalid choice: 'bar'"),
+    ("bars {folder}", "error: the following arguments are required: -o/--out"),
+    ("bars {folder} -o {out} --where lr", "error: argument --where: lr: give FLAG=VALUE"),
+])
+def test_bad_input_is_one_line_and_nothing_is_written(folder: Path, words: str, line: str) -> None:
+    out = folder.parent / "out"
+    with pytest.raises(SystemExit, match=f"^{line}") as e:
+        main(["figure", *words.format(folder=folder, out=out).split()])
+    assert "\n" not in str(e.value.code)
+    assert not out.exists()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(folder: Path, put: Put) -> None:
+    three_arms(put)
+    words = [sys.executable, "-m", "mammoth_sbs", "figure", "bars", str(folder), "-o", str(folder.parent / "out")]
+    with subprocess.Popen(words, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_a_kind_that_the_runs_do_not_fit_says_what_is_missing(folder: Path, put: Put) -> None:
+    put("er", 0, 70.0)
+    for kind, line in (("bars", "no method has two arms"), ("heatmap", "no runs of --sampler speed"),
+                       ("samplers", "no column has two samplers")):
+        with pytest.raises(SystemExit, match=f"^error: {kind}: {line}"):
+            draw(kind, folder)
+
+
+def test_latex_escapes_what_latex_would_read() -> None:
+    text = output.latex(["a_b", "c"], [["5%", "1 & 2"]], frozenset({(0, 1)}))
+    assert r"a\_b & c \\" in text
+    assert r"5\% & \textbf{1 \& 2} \\" in text
