@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mammoth_sbs.errors import UserError
-from tests.conftest import STOCK
+from tests.conftest import STOCK, mammoth_main
 
 METHODS = ["sgd", "joint", *STOCK, *(f"{name}_sbs" for name in STOCK)]
 # a network with batch normalisation, momentum and a schedule: more state that could be lost
@@ -49,8 +49,6 @@ def test_a_run_stopped_after_any_task_ends_with_the_numbers_of_one_that_was_not(
 
 def test_the_checkpoint_alone_is_enough_to_go_on(run: Callable[..., dict], tmp_path: Path) -> None:
     """Its arguments are the defaults: model, data set, buffer and the rest need not be typed again."""
-    from conftest import mammoth_main
-
     from utils.training import train
 
     whole = run("derpp", flags("derpp"))
