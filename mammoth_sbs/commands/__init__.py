@@ -9,7 +9,7 @@ import os
 import sys
 from typing import NoReturn
 
-from mammoth_sbs.errors import UserError
+from mammoth_sbs.errors import UserError, one_line
 
 COMMANDS = {
     "run": "train a model, as `python main.py` does",
@@ -31,7 +31,8 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> None:
     """Hand the rest of the command line to the subcommand's `main`."""
-    argv = sys.argv[1:] if argv is None else argv
+    if argv is None:
+        argv, sys.excepthook = sys.argv[1:], one_line
     if not argv or argv[0] in ("-h", "--help"):
         print("usage: mammoth-sbs COMMAND ...\n")
         for name, text in COMMANDS.items():

@@ -84,7 +84,7 @@ def draw(points: Sequence[Point], chosen: Pair, stem: Path, title: str) -> None:
         files = heatmap.draw({title: {(p.q, p.s): p.score for p in points}}, stem, chosen={title: chosen})
         print("heat map: " + ", ".join(map(str, files)))
     except UserError as e:
-        print(f"no heat map: {str(e).removeprefix('error: ')}")
+        print(f"no heat map: {e}")
 
 
 def table(points: Sequence[Point], before: float) -> str:

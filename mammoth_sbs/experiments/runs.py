@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments.config import Config, Point, words
 from mammoth_sbs.experiments.store import Store, digest, named, version
 from mammoth_sbs.models import load_host
@@ -55,8 +56,8 @@ def resolve(config: Config) -> list[Run]:
     for point in config.points:
         try:
             namespace = vars(host.parse_args([*words(point.flags), "--seed", "0"]))
-        except SystemExit as e:
-            raise config.blame(point.flags, str(e.code).removeprefix("error: ")) from None
+        except UserError as e:
+            raise config.blame(point.flags, str(e)) from None
         resolved.append((point, namespace, {key: value for key, value in namespace.items() if key not in aside}))
     runs: dict[str, Run] = {}
     for seed in config.seeds:

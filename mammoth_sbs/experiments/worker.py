@@ -17,6 +17,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from mammoth_sbs.errors import UserError
+
 CALIBRATION_STEPS = 5  # what the host makes of an epoch in --debug_mode
 CALIBRATION_SECONDS = 1.0  # of steps in a task: then the rest is passed over
 THREAD_LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # read when the libraries are loaded
@@ -51,9 +53,9 @@ def attempt(log: Path, function: Callable[..., Any], *args: Any) -> Any:
     with _output_to(log):
         try:
             return function(*args)
-        except SystemExit as e:  # a UserError: one line for the user
-            print(e.code, file=sys.stderr)
-            return Failure(str(e.code).removeprefix("error: "))
+        except UserError as e:
+            print(f"error: {e}", file=sys.stderr)
+            return Failure(str(e))
         except BaseException as e:
             traceback.print_exc()
             return Failure("".join(traceback.format_exception_only(e)).strip().splitlines()[-1])
@@ -85,8 +87,8 @@ def trial(commands: list[list[str]]) -> list[str | None]:
         try:
             host.initialize(host.parse_args(words))
             found.append(None)
-        except SystemExit as e:
-            found.append(str(e.code).removeprefix("error: "))
+        except UserError as e:
+            found.append(str(e))
     return found
 
 

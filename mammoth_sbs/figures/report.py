@@ -91,7 +91,7 @@ def figures(runs: list[Run], selection: str, common: bool) -> list[str]:
             try:
                 files = module.write(runs, Path(folder), common)
             except UserError as e:
-                sections.append(f"<p class=note>{kind}: {html.escape(str(e.code).removeprefix('error: '))}</p>")
+                sections.append(f"<p class=note>{kind}: {html.escape(str(e))}</p>")
                 continue
             pictures = "".join(picture(file) for file in files if file.suffix == ".png")
         command = html.escape(f"mammoth-sbs figure {kind} {selection} -o figures")

@@ -130,7 +130,7 @@ def _child(trial: Trial, pair: Pair, sender: Connection) -> None:
     except KeyboardInterrupt:
         pass
     except UserError as e:
-        sender.send(SystemExit(e.code))  # UserError itself does not survive the pipe: it would prefix twice
+        sender.send(e)
     except Exception:
         sender.send(RuntimeError(f"at q = {pair[0]:g}, s = {pair[1]:g}:\n{traceback.format_exc()}"))
 

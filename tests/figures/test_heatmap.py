@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mammoth_sbs.errors import UserError
 from mammoth_sbs.figures import heatmap
 from mammoth_sbs.figures.results import load
 from tests.figures.conftest import Put, draw, rows_of
@@ -30,7 +31,7 @@ def test_a_heat_map_shows_paired_differences_to_the_uniform_buffer_and_their_err
 def test_a_heat_map_needs_the_uniform_point(folder: Path, put: Put) -> None:
     put("er_sbs", 0, 50.0)
     put("er_sbs", 0, 51.0, sbs_q=0.4)
-    with pytest.raises(SystemExit, match=r"^error: CIFAR-10-5, ER, buffer 80: no run with --sbs-q 0 --sbs-s 0"):
+    with pytest.raises(UserError, match=r"^CIFAR-10-5, ER, buffer 80: no run with --sbs-q 0 --sbs-s 0"):
         draw("heatmap", folder)
 
 

@@ -7,6 +7,7 @@ from statistics import stdev
 
 import pytest
 
+from mammoth_sbs.errors import UserError
 from mammoth_sbs.figures.results import Mean, paired
 from tests.figures.conftest import SCRATCH, Put, draw, rows_of, three_arms
 
@@ -26,7 +27,7 @@ def test_differences_are_paired_by_seed_whatever_order_they_are_in() -> None:
 def test_a_missing_seed_is_named_and_common_seeds_are_taken_when_asked_for(folder: Path, put: Put) -> None:
     three_arms(put)
     put("er", 2, 90.0)
-    with pytest.raises(SystemExit, match=r"^error: CIFAR-10-5, ER: uniform lacks seed 2, .*--common-seeds"):
+    with pytest.raises(UserError, match=r"^CIFAR-10-5, ER: uniform lacks seed 2, .*--common-seeds"):
         draw("bars", folder)
     assert not (folder.parent / "figures").exists()
     lines = rows_of(draw("bars", folder, "--common-seeds") / "bars_task_il.csv")
@@ -51,7 +52,7 @@ def test_one_seed_has_no_standard_error_and_a_line_says_so(folder: Path, put: Pu
 def test_runs_with_other_hyper_parameters_are_refused(folder: Path, put: Put, flags: dict, line: str) -> None:
     three_arms(put)
     put("er", 0, 90.0, **flags)
-    with pytest.raises(SystemExit, match=rf"^error: {line}.*--where"):
+    with pytest.raises(UserError, match=rf"^{line}.*--where"):
         draw("bars", folder)
     (flag, wanted), = ((name, SCRATCH[name]) for name in flags)
     lines = rows_of(draw("bars", folder, "--where", f"{flag}={wanted}") / "bars_task_il.csv")
@@ -61,7 +62,7 @@ def test_runs_with_other_hyper_parameters_are_refused(folder: Path, put: Put, fl
 def test_arms_of_one_method_with_other_hyper_parameters_are_refused(folder: Path, put: Put) -> None:
     put("er", 0, 70.0)
     put("er_sbs", 0, 71.0, lr=0.03)
-    with pytest.raises(SystemExit, match=r"^error: CIFAR-10-5, ER: .* --lr is 0.1 in 1 runs, 0.03 in 1 runs"):
+    with pytest.raises(UserError, match=r"^CIFAR-10-5, ER: .* --lr is 0.1 in 1 runs, 0.03 in 1 runs"):
         draw("bars", folder)
 
 
@@ -75,7 +76,7 @@ def test_methods_may_have_learning_rates_of_their_own(folder: Path, put: Put) ->
 def test_runs_of_other_code_are_refused_until_both_are_accepted(folder: Path, put: Put) -> None:
     put("er", 0, 70.0)
     put("er_sbs", 0, 71.0, version="v2")
-    with pytest.raises(SystemExit, match=r"^error: .*holds results of other code: 1 of v1, 1 of v2"):
+    with pytest.raises(UserError, match=r"holds results of other code: 1 of v1, 1 of v2"):
         draw("bars", folder)
     draw("bars", folder, "--accept-version", "v1", "--accept-version", "v2")
 
@@ -91,13 +92,13 @@ def test_several_folders_are_one_figure_and_a_run_counts_once(folder: Path, put:
     assert [row["seeds"] for row in lines] == ["2", "2", "2"]
     changed = next(other.iterdir())
     changed.write_text(changed.read_text().replace('"final": 7', '"final": 8').replace('"final": 6', '"final": 5'))
-    with pytest.raises(SystemExit, match=f"^error: {other}, run {changed.stem}: another folder has the same run with"):
+    with pytest.raises(UserError, match=f"^{other}, run {changed.stem}: another folder has the same run with"):
         draw("bars", folder, str(other))
 
 
 def test_where_names_what_there_is(folder: Path, put: Put) -> None:
     three_arms(put)
-    with pytest.raises(SystemExit, match=r"--where lr=0.5: no run has that; there is 0.1$"):
+    with pytest.raises(UserError, match=r"--where lr=0.5: no run has that; there is 0.1$"):
         draw("bars", folder, "--where", "lr=0.5")
-    with pytest.raises(SystemExit, match=r"--where learning=0.5: no run has the flag --learning$"):
+    with pytest.raises(UserError, match=r"--where learning=0.5: no run has the flag --learning$"):
         draw("bars", folder, "--where", "learning=0.5")

@@ -15,7 +15,7 @@ import torch
 
 from mammoth_sbs import commands as cli
 from mammoth_sbs import host
-from mammoth_sbs.errors import Stopped, UserError, aloud
+from mammoth_sbs.errors import UserError, one_line
 from tests.conftest import REPO
 
 
@@ -101,7 +101,7 @@ def test_what_a_mammoth_lacks_is_one_line(tmp_path: Path, line: str, says: str) 
     file = tmp_path / "datasets" / "seq_far.py"
     file.parent.mkdir()
     file.write_text(f"{line}\n")
-    says = f"^error: MAMMOTH_ROOT {tmp_path}: .*{says}"
+    says = f"^MAMMOTH_ROOT {tmp_path}: .*{says}"
     with pytest.raises(UserError, match=says) as error, host.blame_host(tmp_path):
         runpy.run_path(str(file))
     assert "\n" not in str(error.value)
@@ -112,14 +112,10 @@ def test_a_bug_of_the_host_is_not_hidden(tmp_path: Path) -> None:
         raise RuntimeError("of its own")
 
 
-def test_a_mistake_gets_through_a_loop_that_swallows_exits(capsys: pytest.CaptureFixture[str]) -> None:
-    """Mammoth's `train` ends silently on a SystemExit; the user still reads one line, and other errors are as ever."""
-    with pytest.raises(Stopped) as stopped, aloud():
-        raise UserError("--lr 9: too much")
-    hook, sys.excepthook = sys.excepthook, sys.__excepthook__
-    hook(Stopped, stopped.value, None)
+def test_a_program_shows_a_mistake_as_one_line_and_other_errors_as_ever(capsys: pytest.CaptureFixture[str]) -> None:
+    one_line(UserError, UserError("--lr 9: too much"), None)
     assert capsys.readouterr().err == "error: --lr 9: too much\n"
-    hook(ValueError, ValueError("other"), None)
+    one_line(ValueError, ValueError("other"), None)
     assert "ValueError: other" in capsys.readouterr().err
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from mammoth_sbs.errors import UserError
 from tests.conftest import Start
 from tests.models.conftest import SMALL, follow
 
@@ -28,7 +29,7 @@ def test_consistency_counts_augmented_views(start: Start, monkeypatch: pytest.Mo
     from mammoth_sbs.models import scores
 
     it = start("er_sbs", f"{SMALL} --stop_after 1 --sbs-score uncertainty --buffer_size 10")
-    with pytest.raises(SystemExit, match="not augmented"):
+    with pytest.raises(UserError, match="not augmented"):
         train(it.model, it.dataset, it.args)
     it = start("er_sbs", "--train_per_class 60 --n_epochs 8 --stop_after 1 --sbs-score uncertainty --n_tasks 2")
     monkeypatch.setattr(type(it.dataset), "PADDING", 3)

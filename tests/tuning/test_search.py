@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mammoth_sbs.errors import UserError
 from mammoth_sbs.models.flags import GRID
 from mammoth_sbs.tuning.pairs import Point, grid
 from mammoth_sbs.tuning.search import Journal, search
@@ -71,5 +72,5 @@ def test_a_child_that_dies_is_reported_in_one_line() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError
 
-    with pytest.raises(SystemExit, match=r"^error: a process of the search for q and s ended with code -9.*"):
+    with pytest.raises(UserError, match=r"^a process of the search for q and s ended with code -9.*"):
         search(dies, [(0, 0), (0, 0.2)], Journal(None, ""), 2, silent=True)

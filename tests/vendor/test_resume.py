@@ -100,7 +100,7 @@ def test_a_shared_first_task_of_another_run_is_refused(run: Callable[..., dict],
     shared = f"--shared_first_task {tmp_path / 'first.pt'}"
     run("er_sbs", f"{flags('er_sbs')} --stop_after 1 {shared}")
     for model, other in (("er_sbs", "--seed 5"), ("er_sbs", "--lr 0.01"), ("er_sbs", "--sbs-scope seen"), ("er", "")):
-        with pytest.raises(UserError, match="^error: --shared_first_task .*first.pt: (of another run|saved by)"):
+        with pytest.raises(UserError, match="^--shared_first_task .*first.pt: (of another run|saved by)"):
             run(model, f"{flags(model)} --stop_after 2 {shared} {other}")
 
 

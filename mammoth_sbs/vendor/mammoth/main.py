@@ -12,7 +12,7 @@ if str(HERE) not in sys.path:
 
 import yaml  # noqa: E402
 
-from mammoth_sbs.errors import UserError  # noqa: E402
+from mammoth_sbs.errors import UserError, one_line  # noqa: E402
 
 import datasets  # noqa: E402
 from backbone import REGISTERED_BACKBONES, get_backbone  # noqa: E402
@@ -147,4 +147,5 @@ def main(args: argparse.Namespace | None = None) -> None:
 
 
 if __name__ == "__main__":
+    sys.excepthook = one_line
     main()

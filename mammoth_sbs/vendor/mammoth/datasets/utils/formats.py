@@ -79,7 +79,7 @@ class Spec(NamedTuple):
 def one_line(exc: BaseException) -> str:
     """What went wrong, on one line."""
     text = f"has no {exc}" if isinstance(exc, KeyError) else str(exc)
-    return " ".join(text.split()).removeprefix("error: ") or type(exc).__name__
+    return " ".join(text.split()) or type(exc).__name__
 
 
 @contextmanager
@@ -87,6 +87,8 @@ def blame(path: Path | str, remedy: str = "put a good copy there, or move it awa
     """Turn whatever goes wrong while reading `path` into one line that names it."""
     try:
         yield
+    except UserError:
+        raise
     except Exception as exc:
         raise UserError(f"{path}: {one_line(exc)}; {remedy}") from exc
 

@@ -261,7 +261,7 @@ def load(name: str, base_path: str) -> Source:
     for title, fetch in ways.items():
         try:
             found = _download(spec, base if _writable(folder) else kept, fetch)
-        except (Exception, UserError) as exc:
+        except Exception as exc:
             tried.append(f"{title} ({one_line(exc)})")
         if found:
             return _cached(spec, found)
