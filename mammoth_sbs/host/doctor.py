@@ -60,10 +60,11 @@ def version(folder: Path) -> str:
     return f"Mammoth {found}"
 
 
-def packages(report: Report) -> None:
+def packages(report: Report, embedded: bool) -> None:
     """torch, torchvision and what GEM needs."""
     print(f"\npython {platform.python_version()} with")
-    for name, use in (("torch", "everything"), ("torchvision", "the real Mammoth, and downloads"), ("quadprog", "gem")):
+    for name, use in (("torch", "everything"), ("torchvision", "the real Mammoth, and downloads"),
+                      ("scipy" if embedded else "quadprog", "gem")):
         try:
             module = host.import_torchvision() if name == "torchvision" else importlib.import_module(name)
         except (ImportError, RuntimeError) as e:
@@ -181,7 +182,7 @@ def examine(folder: Path, base: Path, load: Callable[[], Any]) -> list[str]:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)  # Mammoth's own, about methods that nobody asked for
     report = Report()
-    packages(report)
+    packages(report, folder == host.EMBEDDED)
     host.activate()
     names(report, folder, load)
     data(base, folder == host.EMBEDDED)

@@ -2,9 +2,10 @@ import math
 from argparse import ArgumentParser
 
 import numpy as np
-import quadprog
 import torch
 import torch.nn.functional as F
+from scipy.linalg import solve_triangular
+from scipy.optimize import nnls
 from torch import Tensor
 
 from datasets.utils.continual_dataset import ContinualDataset
@@ -14,8 +15,9 @@ from utils.buffer import fill_buffer
 
 
 def project_to_cone(g: Tensor, memories: Tensor, margin: float, eps: float = 1e-3) -> Tensor:
-    """The gradient nearest to `g` that does not raise the loss of any old task (dual QP of the GEM paper).
+    """The gradient nearest to `g` that does not raise the loss of any old task: g + v m, by the GEM paper's dual program.
 
+    min v G v / 2 + t v over v >= margin, with G = m m' + eps I and t = m g, is non-negative least squares in v - margin.
     `eps` keeps the program strictly convex; if parallel gradients are so long that it drowns, it grows.
     """
     m = memories.cpu().double().numpy()
@@ -27,9 +29,11 @@ def project_to_cone(g: Tensor, memories: Tensor, margin: float, eps: float = 1e-
     gram, target, eps = (gram + gram.T) / 2 / scale, target / scale, eps / scale
     while True:
         try:
-            v = quadprog.solve_qp(gram + eps * np.eye(n), -target, np.eye(n), np.full(n, margin))[0]
+            root = np.linalg.cholesky(gram + eps * np.eye(n)).T
+            slope = root.T @ root @ np.full(n, margin) + target  # where v is the margin
+            v = nnls(root, -solve_triangular(root, slope, trans="T"))[0] + margin
             return g + torch.from_numpy(v @ m).to(g)
-        except ValueError:
+        except (np.linalg.LinAlgError, RuntimeError):
             eps *= 10
 
 
