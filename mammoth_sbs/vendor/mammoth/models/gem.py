@@ -15,9 +15,9 @@ from utils.buffer import fill_buffer
 
 
 def project_to_cone(g: Tensor, memories: Tensor, margin: float, eps: float = 1e-3) -> Tensor:
-    """The gradient nearest to `g` that does not raise the loss of any old task: g + v m, by the GEM paper's dual program.
+    """The gradient nearest to `g` that does not raise the loss of any old task: g + v m, by the GEM paper's dual.
 
-    min v G v / 2 + t v over v >= margin, with G = m m' + eps I and t = m g, is non-negative least squares in v - margin.
+    min v G v / 2 + t v over v >= margin, G = m m' + eps I, t = m g: non-negative least squares in v - margin.
     `eps` keeps the program strictly convex; if parallel gradients are so long that it drowns, it grows.
     """
     m = memories.cpu().double().numpy()
