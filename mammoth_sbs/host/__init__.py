@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from mammoth_sbs.errors import UserError
+from mammoth_sbs.host.data import accept_exported
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "vendor" / "mammoth"
 MODELS = ("er", "der", "derpp", "xder", "gem", "agem", "rpc", "fdr")
@@ -31,19 +32,19 @@ def is_embedded() -> bool:
 def import_torchvision() -> ModuleType:
     """torchvision, even beside a CPU build of torch, where its compiled operators do not load.
 
-    Only its Python parts are needed; it asks for the schemas of two operators while importing, so they are declared.
+    Only its Python parts are needed; it asks for the schemas of two operators while importing. They are declared if
+    they are missing, and only then: where the operators do load, a second declaration would be an error.
     """
-    if "torchvision" not in sys.modules:
+    try:
+        import torchvision
+    except RuntimeError:
         import torch
 
         library = torch.library.Library("torchvision", "FRAGMENT")
-        for schema in ("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-                       "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"):
-            if not hasattr(torch.ops.torchvision, schema.split("(")[0]):
-                library.define(schema)
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         _keep.append(library)
-    import torchvision
-
+        import torchvision
     return torchvision
 
 
@@ -71,6 +72,7 @@ def activate() -> Path:
         check(folder)
         with blame_host(folder):
             import_torchvision()
+            accept_exported()
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     return folder

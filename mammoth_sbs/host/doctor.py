@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import os
 import platform
 import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from mammoth_sbs import __version__, host
-from mammoth_sbs.errors import UserError
+from mammoth_sbs.host.data import listing
 
 NEEDED = {  # what the plugin takes from a host: module, names in it
     "models": "register_model get_model_names",
@@ -31,9 +33,6 @@ NEEDED = {  # what the plugin takes from a host: module, names in it
     "datasets.utils.continual_dataset": "ContinualDataset ContinualDataset.get_offsets store_masked_loaders "
                                         "MammothDatasetWrapper.add_extra_return_field",
 }
-MAMMOTH_FILES = {"seq-mnist": "MNIST/*MNIST/raw/train-images-idx3-ubyte",  # as torchvision and Mammoth leave them
-                 "seq-cifar10": "CIFAR10/cifar-10-batches-py/test_batch",
-                 "seq-cifar100": "CIFAR100/cifar-100-python/test", "seq-tinyimg": "TINYIMG/processed/x_train_01.npy"}
 
 
 class Report:
@@ -151,26 +150,16 @@ def models(report: Report, folder: Path, load: Callable[[], Any]) -> None:
 
 
 def data(base: Path, embedded: bool) -> None:
-    """The data sets under the base path; one that is not there is no problem before it is used."""
-    print(f"\ndata sets under {base}")
-    report = Report()
-    if not embedded:
-        for name, file in MAMMOTH_FILES.items():
-            there = any(base.glob(file))
-            report.line(name, "found" if there else "not found: Mammoth downloads it when it is first used")
+    """The data sets under the base path and who accepts them; one that is not there is no problem before it is used."""
+    if embedded:
+        print(f"\ndata sets under {base}")
+        for name, state in listing(base):
+            Report().line(name, state)
         return
-    from datasets.utils.formats import find
-    from datasets.utils.sources import SPECS
-
-    report.line("seq-digits", "comes with scikit-learn")
-    for name, spec in SPECS.items():
-        try:
-            found = find(spec, base)
-        except UserError as e:
-            report.line(f"seq-{name}", f"damaged: {e}")
-            continue
-        elsewhere = "downloaded when it is first used" if spec.layouts else "put it there: see README"
-        report.line(f"seq-{name}", f"found, {Path(found.files[0]).parent}" if found else f"not found: {elsewhere}")
+    print(flush=True)
+    ours = {name: value for name, value in os.environ.items() if name != "MAMMOTH_ROOT"}  # the finders are ours
+    words = [sys.executable, "-m", "mammoth_sbs", "data", "list", "--base_path", str(base)]
+    subprocess.run(words, env=ours, check=True)
 
 
 def examine(folder: Path, base: Path, load: Callable[[], Any]) -> list[str]:

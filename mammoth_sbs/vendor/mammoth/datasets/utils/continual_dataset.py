@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from mammoth_sbs.errors import UserError
+from mammoth_sbs.few import per_class
 
 from datasets.utils.sources import Images, load
 from utils.augmentations import Augment, DeNormalize, Normalize, to_float
@@ -131,17 +132,6 @@ class ContinualDataset:
     def get_class_names(self) -> list[str]:
         """Names in the order in which the tasks bring the classes."""
         return [self.source.classes[c] for c in np.argsort(self.class_order)][: self.N_CLASSES]
-
-
-def per_class(labels: np.ndarray, count: int | float, seed: int) -> np.ndarray:
-    """Rows of `count` examples (or a fraction of them) of every class, drawn with their own generator."""
-    generator = np.random.RandomState(seed % 2**32)
-    chosen = []
-    for c in np.unique(labels):
-        rows = np.flatnonzero(labels == c)
-        n = int(np.ceil(count * len(rows) - 1e-9)) if isinstance(count, float) else count
-        chosen.append(generator.permutation(rows)[:n])
-    return np.sort(np.concatenate(chosen))
 
 
 def store_masked_loaders(train: Images, test: Images, setting: ContinualDataset) -> tuple[TaskLoader, TaskLoader]:

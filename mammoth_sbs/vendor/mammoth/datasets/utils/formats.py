@@ -143,6 +143,17 @@ def parse_strips(paths: list[Path], shape: Shape) -> Iterator[Arrays]:
             yield _paired(strips.transpose(0, 3, 1, 2), part)
 
 
+def parse_parts(paths: list[Path], shape: Shape) -> Iterator[Arrays]:
+    """Mammoth's own Tiny ImageNet: files of images as numbers in [0, 1], then as many files of labels."""
+    half = len(paths) // 2
+    for images, labels in zip(paths[:half], paths[half:], strict=True):
+        with blame(images):
+            x = np.load(images, mmap_mode="r")
+            if x.shape[1:] != (*shape[1:], shape[0]):
+                raise ValueError(f"images are {x.shape[1:]}, not {(*shape[1:], shape[0])}")
+            yield _paired((255 * x).astype(np.uint8).transpose(0, 3, 1, 2), np.load(labels))
+
+
 def _paired(images: np.ndarray, labels: Sequence[int] | np.ndarray) -> Arrays:
     if len(images) != len(labels):
         raise ValueError(f"{len(images)} images but {len(labels)} labels")

