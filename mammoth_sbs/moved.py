@@ -11,7 +11,7 @@ from importlib.util import spec_from_loader
 from types import ModuleType
 
 PACKAGE = __name__.rpartition(".")[0]
-MOVED = {"samplers": "core.samplers", "speed": "core.speed", "band": "core.band", "record": "models.record"}
+MOVED = {"samplers": "core.samplers", "speed": "core.speed", "band": "core.band", "record": "core.record"}
 
 
 class Moved(MetaPathFinder, Loader):

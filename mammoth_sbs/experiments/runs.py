@@ -25,11 +25,15 @@ class Run:
     args: dict[str, Any]
     base_path: str
     first_task: str | None  # the same for all runs that are the same up to the end of the first task
+    record: str | None = None  # its --sbs-record, as seen from the result folder
 
     def words(self, more: dict[str, str] | None = None) -> list[str]:
-        """Its command line; the data's folder in full, for a worker may stand elsewhere."""
+        """Its command line; the data's folder in full, for a worker may stand elsewhere, and the record's without: it
+        comes back with the result."""
         flags = {flag: [value.replace("{id}", self.id) for value in given.values]
                  for flag, given in self.point.flags.items()}
+        if self.record:
+            flags["--sbs-record"] = ["record.npz"]
         flags |= {"--seed": [str(self.args["seed"])], "--base_path": [str(Path(self.base_path).resolve())]}
         flags |= {flag: [value] for flag, value in (more or {}).items()}
         return [word for flag, values in flags.items() for word in (flag, *values)]
@@ -43,7 +47,8 @@ class Run:
     @property
     def command(self) -> str:
         """How to make it by hand."""
-        return shlex.join(["python", "main.py", *words(self.point.flags), "--seed", str(self.args["seed"])])
+        given = [word.replace("{id}", self.id) for word in words(self.point.flags)]
+        return shlex.join(["python", "main.py", *given, "--seed", str(self.args["seed"])])
 
 
 def resolve(config: Config) -> list[Run]:
@@ -69,7 +74,8 @@ def resolve(config: Config) -> list[Run]:
                 and not (args["loadcheck"] or args["start_from"] or namespace["sbs_record"])
             run_id = digest({"args": args, "threads": config.threads})
             first_task = digest([before, config.threads, version()]) if alike else None
-            runs.setdefault(run_id, Run(run_id, point, args, namespace["base_path"], first_task))
+            record = (namespace["sbs_record"] or "").replace("{id}", run_id) or None
+            runs.setdefault(run_id, Run(run_id, point, args, namespace["base_path"], first_task, record))
     _no_common_files(config, list(runs.values()))
     return list(runs.values())
 

@@ -189,14 +189,22 @@ class Store:
         """What a run said; it stays only if the run fails."""
         return self.folder / f"{run_id}.log"
 
-    def save(self, run_id: str, command: str, args: dict[str, Any], threads: int, result: dict[str, Any]) -> None:
-        """The run's file. What may differ when the same run is made again stands under `volatile`."""
+    def save(self, run_id: str, command: str, args: dict[str, Any], threads: int, result: dict[str, Any],
+             record: str | None = None) -> None:
+        """The run's file. What may differ when the same run is made again stands under `volatile`.
+
+        Its record, if it has one, is written first: a finished run has both.
+        """
         result = {key: value for key, value in result.items() if key not in ("command", "args", "seed")}
+        if record is not None:
+            content = result.pop("record")
+            write_atomically(self.folder / record, lambda f: f.write(content), "record")
+            result["sbs_record"] = record
         volatile = {key: result.pop(key) for key in ("commit", "versions", "wall_time", "cpu_time", "node")}
         volatile |= {"command": command, "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
-        record = {"id": run_id, "version": version(), "args": args, "threads": threads, "seed": args["seed"],
-                  **result, "volatile": volatile}
-        text = json.dumps(record, indent=1)
+        whole = {"id": run_id, "version": version(), "args": args, "threads": threads, "seed": args["seed"],
+                 **result, "volatile": volatile}
+        text = json.dumps(whole, indent=1)
         write_atomically(self.folder / f"{run_id}.json", lambda f: f.write(text.encode()), "result file")
         self.log(run_id).unlink(missing_ok=True)
 

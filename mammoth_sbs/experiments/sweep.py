@@ -83,7 +83,7 @@ def execute_all(runs: list[Run], before: int, config: Config, executor: Executor
                 log = f" (log: {store.log(run.id)})" if store.log(run.id).exists() else ""
                 failures.append(f"{run.title}: {outcome.reason}{log}")
             else:
-                store.save(run.id, run.command, run.args, config.threads, outcome)
+                store.save(run.id, run.command, run.args, config.threads, outcome, run.record)
             progress.step(run, outcome if failed else None)
     return failures
 
@@ -140,6 +140,9 @@ def sweep(config: Config, store: Store, executor: Executor, accept: Collection[s
 
     def state() -> tuple[dict[str, dict], list[Run]]:
         finished = read_results(store.folder, {version(), *accept})
+        for run in runs:  # a record is part of a finished run
+            if run.record and not (store.folder / run.record).is_file():
+                finished.pop(run.id, None)
         return finished, share([run for run in runs if run.id not in finished], store)
 
     if look_only:

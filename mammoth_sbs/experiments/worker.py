@@ -71,10 +71,13 @@ def execute(words: list[str], threads: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
     host = load_host()
     with TemporaryDirectory() as folder:
+        record = Path(folder, "record.npz")  # it travels as the result does
+        words = [str(record) if i and words[i - 1] == "--sbs-record" else word for i, word in enumerate(words)]
         host.main(host.parse_args([*words, "--results_path", folder]))
         (file,) = Path(folder).rglob("*.json")
         where = {"node": platform.node(), "cpu_time": round(time.process_time() - begin, 2)}
-        return {**json.loads(file.read_text()), **where}
+        recorded = {"record": record.read_bytes()} if record.exists() else {}
+        return {**json.loads(file.read_text()), **where, **recorded}
 
 
 def trial(commands: list[list[str]]) -> list[str | None]:
@@ -101,18 +104,22 @@ def calibrate(words: list[str], threads: int) -> tuple[float, float]:
 
     torch.set_num_threads(threads)
     host = load_host()
+    from mammoth_sbs.models.record import images_passed
+
     from utils import training
 
     args = host.parse_args(words)
+    every, args.sbs_record = (args.sbs_record_every or 1) if args.sbs_record else None, None
     whole = host.initialize(args)[1]
     tasks, epochs = min(args.stop_after or whole.N_TASKS, whole.N_TASKS), args.n_epochs
     steps = []
     for _ in range(min(tasks, 2)):
         whole.get_data_loaders()
         steps.append(len(whole.train_loader))
-    tested = len(whole.test_loaders[0].dataset)
+    trained, tested = (len(loader.dataset) for loader in (whole.train_loader, whole.test_loaders[0]))
     few = -(-CALIBRATION_STEPS * args.batch_size * whole.N_TASKS // whole.N_CLASSES)
     args = host.parse_args(words)
+    args.sbs_record = None
     args.train_per_class = min(few, args.train_per_class or few)
 
     start = time.perf_counter()
@@ -148,5 +155,7 @@ def calibrate(words: list[str], threads: int) -> tuple[float, float]:
     finally:
         training.evaluate = evaluate
     first, *other = (epochs * n * median(seconds[task] or [0.0]) for task, n in enumerate(steps))
-    evaluations = median(evaluating) * tested * tasks * (tasks + 1) / 2  # after each task on all so far
-    return first, build + (tasks - 1) * sum(other) + evaluations
+    passed = tested * tasks * (tasks + 1) / 2  # after each task on all so far
+    if every is not None:
+        passed += images_passed(trained, tested, tasks, epochs, every)
+    return first, build + (tasks - 1) * sum(other) + median(evaluating) * passed

@@ -1,4 +1,7 @@
-"""The eight `_sbs` models. They need a host on `sys.path`, so nothing is imported before `register`."""
+"""The eight `_sbs` models, and what lets any model be recorded.
+
+They need a host on `sys.path`, so nothing is imported before `register`.
+"""
 
 from __future__ import annotations
 
@@ -25,3 +28,7 @@ def register() -> None:
         # Mammoth may import `models.<--model>` and look there for the name `Buffer`
         module.Buffer = buffer  # type: ignore[attr-defined]
         sys.modules[f"models.{name}-sbs"] = sys.modules[f"models.{name}_sbs"] = module
+    if host.is_embedded():  # any method can be recorded there; on Mammoth, these
+        models, record = (importlib.import_module(name) for name in ("models", "mammoth_sbs.models.record"))
+        for name, method in models.get_model_names().items():
+            models.register_model(name)(record.recorded(method))

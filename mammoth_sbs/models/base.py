@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import random
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,32 +20,15 @@ from mammoth_sbs.core.speed import LearningSpeed, SpeedHook
 from mammoth_sbs.errors import UserError, one_line
 from mammoth_sbs.models.chosen import even_parts, fetch
 from mammoth_sbs.models.flags import BUFFER_SIZE, OPEN, add_sbs_args, published
-from mammoth_sbs.models.record import Recorder
+from mammoth_sbs.models.randomness import own_randomness
+from mammoth_sbs.models.record import INDEX, Recorded
 from mammoth_sbs.models.scores import SCORES
 
-from models.utils.continual_model import ContinualModel
 from utils.batch_norm import bn_track_stats
 from utils.buffer import Buffer
 
-INDEX = "sbs_index"  # the extra field with an example's place in its task
 if not host.is_embedded():  # a patched checkout's own main.py knows nothing of our errors
     sys.excepthook = one_line
-
-
-@contextmanager
-def own_randomness(generator: torch.Generator) -> Iterator[None]:
-    """Random draws inside come from `generator`; everybody else's go on afterwards as if nothing had happened."""
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
-    seed = int(torch.randint(2**31, (), generator=generator))
-    torch.random.default_generator.manual_seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])
-        random.setstate(states[2])
 
 
 @contextmanager
@@ -70,7 +51,7 @@ def tuning() -> ModuleType:
     return importlib.import_module("mammoth_sbs.tuning")
 
 
-class SpeedSampled(ContinualModel):
+class SpeedSampled(Recorded):
     """To be put before a stock method's class: trains as the stock method does, fills the buffer by a sampler."""
 
     stock: ClassVar[str]  # the stock method's name
@@ -98,7 +79,6 @@ class SpeedSampled(ContinualModel):
         self.generator = torch.Generator().manual_seed((args.seed or 0) ^ 0x5B5)
         self.speed: LearningSpeed | None = None
         self.hook: SpeedHook | None = None
-        self.recorder = Recorder(args.sbs_record, self.predict) if args.sbs_record else None
         self.choice: dict[str, Any] | None = None  # of q and s, where the flags leave them open
         self._history: list[dict] = []
         self._seen: int | None = None  # by the buffer of a loaded checkpoint
@@ -147,7 +127,7 @@ class SpeedSampled(ContinualModel):
             raise UserError(f"--dataset {self.args.dataset}: task {self.current_task + 1} has labels {low} to {high}, "
                             f"outside its classes {self.n_past_classes} to {self.n_seen_classes - 1}")
         data.add_extra_return_field(INDEX, range(len(labels)))
-        self.speed = LearningSpeed(len(labels), matrix=self.recorder is not None)
+        self.speed = LearningSpeed(len(labels))
         self.hook = SpeedHook(self.net, self.speed, self.predict)
         self._before = {name: value.clone() for name, value in content(self.buffer).items() if name != "examples"}
         super().begin_task(dataset)
@@ -168,11 +148,6 @@ class SpeedSampled(ContinualModel):
             raise UserError(f"--model {self.NAME}: a training step made no forward pass on its batch, so there is no "
                             "learning speed")
         return loss
-
-    def end_epoch(self, epoch: int, dataset: Any) -> None:
-        super().end_epoch(epoch, dataset)
-        if self.recorder is not None:
-            self.recorder.end_epoch(self, dataset)
 
     # ---- the buffer, at the end of the task
 
@@ -204,8 +179,6 @@ class SpeedSampled(ContinualModel):
             with own_randomness(self.generator):
                 stored = self.fill(dataset, task)
             self.report(task, stored)
-            if self.recorder is not None:
-                self.recorder.end_task(self.speed, data, stored, dataset.test_loaders)
         self.speed = None
 
     def describe(self, data: Any) -> Task:
@@ -220,11 +193,6 @@ class SpeedSampled(ContinualModel):
             with own_randomness(self.generator):
                 task.speed = SCORES[self.args.sbs_score](self, data)
         return task
-
-    def normalized(self, data: Any, index: Tensor) -> Tensor:
-        """Some of a task's images as evaluation sees them: not augmented."""
-        images = fetch(data, index)[2]
-        return self.normalization_transform(images) if self.normalization_transform else images
 
     @torch.no_grad()
     def features_and_logits(self, data: Any) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,11 @@ def fetch(data: Any, index: Tensor) -> tuple[Tensor, ...]:
     return data.batch(index) if hasattr(data, "batch") else tuple(default_collate([data[int(i)] for i in index]))
 
 
+def not_augmented(data: Any, index: Tensor) -> Tensor:
+    """Some of a task's images as they are; the embedded host has them without augmenting any."""
+    return data.not_augmented(index) if hasattr(data, "not_augmented") else fetch(data, index)[2]
+
+
 def even_parts(index: Tensor, size: int) -> tuple[Tensor, ...]:
     """Batches of about `size`, none much smaller: batch normalisation would not know a batch of one."""
     return index.tensor_split(max(1, math.ceil(len(index) / size))) if len(index) else ()

@@ -63,8 +63,18 @@ def add_sbs_args(parser: argparse.ArgumentParser, inserts_each_step: bool) -> No
         add("--sbs-during", choices=["closed", "stock"], default="closed",
             help="closed: nothing is inserted before the task ends (Algorithm 1); "
                  "stock: the method inserts as always, and at the end the task's examples are replaced")
+
+
+def add_record_args(parser: argparse.ArgumentParser) -> None:
+    """For every model that can be recorded."""
+    add = parser.add_argument
     add("--sbs-record", metavar="FILE.npz",
-        help="keep learning speeds, M and what was stored (costs a forward pass over old tasks per epoch)")
+        help="keep M of every task through all later ones, learning speeds and what the buffer held (costs a forward "
+             "pass over earlier tasks and test data per epoch)")
+    add("--sbs-record-every", type=epochs, metavar="K",
+        help="add to M after every K-th epoch and the last one only (default: 1)")
+    add("--sbs-record-scores", nargs="+", choices=["loss", "uncertainty", "c-score"], metavar="SCORE",
+        help="keep these scores of each task's examples too: loss, uncertainty, c-score (costs three more trainings)")
 
 
 def published(stock: str, dataset: str | None) -> dict[str, Any]:

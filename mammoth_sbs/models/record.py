@@ -1,8 +1,13 @@
-"""`--sbs-record`: learning speeds, the epoch-wise classification matrices M, and what was stored, in one .npz file."""
+"""`--sbs-record`: M of every task through all later tasks, Task-IL and Class-IL, in one file (see core/record.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from argparse import ArgumentParser
+from collections import defaultdict
+from collections.abc import Iterable
+from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,70 +15,273 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mammoth_sbs.core.speed import LearningSpeed
+from mammoth_sbs.core.record import SETTINGS, kind
+from mammoth_sbs.core.speed import LearningSpeed, SpeedHook
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.files import write_atomically
+from mammoth_sbs.models.chosen import fetch, not_augmented
+from mammoth_sbs.models.flags import add_record_args
+from mammoth_sbs.models.randomness import own_randomness
+from mammoth_sbs.models.scores import SCORES
+
+from models.utils.continual_model import ContinualModel
+
+INDEX = "sbs_index"  # the extra field with an example's place in its task
+CHUNK = 256  # images per forward pass
+Row = dict[str, np.ndarray]  # bits of one epoch, by setting
+
+
+def images_passed(train: int, test: int, tasks: int, epochs: int, every: int) -> int:
+    """Forward passes that recording adds to a run, counted in images: tasks of `train` and `test` images each."""
+    rows = -(-epochs // every)
+    return rows * (train * tasks * (tasks - 1) // 2 + test * tasks * (tasks + 1) // 2)
 
 
 class Recorder:
     """Follows every task through its own epochs and those of the tasks after it.
 
-    A task's rows of M come from the training steps while it is learned, and from one forward pass per epoch later.
+    A task's rows of M come from the training steps while it is learned, and from one forward pass per epoch later;
+    those of test data always from a forward pass. Nothing that it does is felt by the run.
     """
 
-    def __init__(self, path: str, predict: Callable[..., Tensor]) -> None:
-        self.path, self.predict = Path(path), predict
+    def __init__(self, args: Any) -> None:
+        path, self.every, self.scores = args.sbs_record, args.sbs_record_every or 1, args.sbs_record_scores or ()
+        self.path = Path(path)
         if self.path.suffix != ".npz":
             raise UserError(f"--sbs-record {path}: give a file that ends in .npz")
         if not self.path.resolve().parent.is_dir():
             raise UserError(f"--sbs-record {path}: there is no folder {self.path.parent}; make it first")
-        self.tasks: list[Any] = []  # the data of tasks that have ended
-        self.train: list[list[np.ndarray]] = []  # M of each task, packed rows
-        self.test: list[list[np.ndarray]] = []
-        self.arrays: dict[str, np.ndarray] = {}
+        if args.model == "joint":
+            raise UserError("--sbs-record: joint learns all tasks at once, when the last has come; record another "
+                            "--model, such as sgd")
+        self.generator = torch.Generator().manual_seed((args.seed or 0) ^ 0x4EC)
+        self.data: list[Any] = []  # the training data of each task so far
+        self.places: list[dict[bytes, list[int]]] = []  # where in its task a picture is
+        self.epochs: list[tuple[int, int]] = []  # (task, epoch) of each row, from 1
+        self.rows: defaultdict[str, list[np.ndarray]] = defaultdict(list)  # of all M, and of the buffer
+        self.arrays: dict[str, np.ndarray] = {}  # all that has no rows
+        self.speed: dict[str, LearningSpeed] = {}  # of the task under way
+        self.hooks: list[SpeedHook] = []
+        self.before: dict[str, Tensor] = {}  # counts at the end of the last epoch
+        self.waiting: Row | None = None  # the own row of an epoch that was passed over
 
-    def end_epoch(self, model: Any, dataset: Any) -> None:
-        """Append a row to M of every earlier task, and to M of every task's test data."""
-        for k, data in enumerate(self.tasks):
-            chunks = torch.arange(len(data.targets)).split(256)
-            batches = ((model.normalized(data, index), torch.as_tensor(data.targets)[index]) for index in chunks)
-            self.train[k].append(self._row(model, batches, k))
-        for k, loader in enumerate(dataset.test_loaders):
-            if k == len(self.test):
-                self.test.append([])
-            self.test[k].append(self._row(model, ((batch[0], batch[1]) for batch in loader), k))
+    # ---- what the model tells it
 
-    @torch.no_grad()
-    def _row(self, model: Any, batches: Any, task: int) -> np.ndarray:
-        was_training = model.net.training
-        model.net.eval()
-        correct = [self.predict(model.net(x.to(model.device)), task).cpu() == y for x, y in batches]
-        model.net.train(was_training)
-        return np.packbits(torch.cat(correct).numpy())
+    def begin_task(self, model: Any, dataset: Any) -> None:
+        """Watch the training steps of a new task."""
+        task, data = model.current_task, dataset.train_loader.dataset
+        if len(self.data) < task:  # the run goes on from a checkpoint
+            again = copy(dataset)
+            again.c_task, again.test_loaders = -1, []
+            with own_randomness(self.generator):
+                while len(self.data) < task:
+                    again.get_data_loaders()
+                    self.data.append(again.train_loader.dataset)
+        self.data[task:] = [data]
+        if INDEX not in data.extra_return_fields:
+            data.add_extra_return_field(INDEX, range(len(data.targets)))
+        self.speed = {setting: LearningSpeed(len(data.targets)) for setting in SETTINGS}
+        self.before = {setting: speed.count.clone() for setting, speed in self.speed.items()}
+        self.hooks = [SpeedHook(model.net, speed, partial(self.predict, model, setting, task))
+                      for setting, speed in self.speed.items()]
+        if not self.epochs:
+            self.say_cost(model.args, dataset)
 
-    def end_task(self, speed: LearningSpeed, data: Any, stored: Tensor, test_loaders: list) -> None:
-        """Add the task that ended, and write the file: whole, and anew after every task."""
-        k = len(self.tasks) + 1
-        self.tasks.append(data)
-        self.train.append(list(np.packbits(speed.matrix, axis=1)))
-        self.arrays |= {
-            f"task{k}_speed": speed.value.numpy(),
-            f"task{k}_indices": np.asarray(data.indexes),
-            f"task{k}_labels": np.asarray(data.targets),
-            f"task{k}_stored": stored.numpy(),
-        }
-        for i, loader in enumerate(test_loaders[: len(self.test)]):
-            self.arrays[f"task{i + 1}_M_test"] = np.stack(self.test[i])
-            self.arrays[f"task{i + 1}_labels_test"] = np.asarray(loader.dataset.targets)
-        for i, rows in enumerate(self.train):
-            self.arrays[f"task{i + 1}_M"] = np.stack(rows)
-        arrays: dict[str, Any] = self.arrays
+    def say_cost(self, args: Any, dataset: Any) -> None:
+        """Before the first step: what the run will spend on recording."""
+        train, test = len(dataset.train_loader.dataset), len(dataset.test_loaders[-1].dataset)
+        tasks, epochs = min(args.stop_after or dataset.N_TASKS, dataset.N_TASKS), args.n_epochs or 1
+        images = images_passed(train, test, tasks, epochs, self.every)
+        when = "epoch" if self.every == 1 else f"{self.every} epochs"
+        print(f"recording to {self.path}: after every {when} a forward pass over earlier tasks and test data, about "
+              f"{images:,} images in all beside {train * tasks * epochs:,} in training steps", flush=True)
+
+    def expect(self, inputs: Tensor, labels: Tensor, index: Tensor, epoch: int) -> None:
+        """Announce the batch of the training step that comes."""
+        for hook in self.hooks:
+            hook.expect(inputs, labels, index, epoch)
+
+    def end_epoch(self, model: Any, dataset: Any, epoch: int) -> None:
+        """Take the row that the steps of the epoch have given, and if it is this epoch's turn add one to all M."""
+        if self.epochs and self.epochs[-1] == (model.current_task + 1, epoch + 1):
+            return  # some versions of Mammoth end an epoch twice
+        self.waiting = {setting: np.packbits((speed.count.cpu() > self.before[setting].cpu()).numpy())
+                        for setting, speed in self.speed.items()}
+        self.before = {setting: speed.count.clone() for setting, speed in self.speed.items()}
+        if (epoch + 1) % self.every == 0:
+            self.add_rows(model, dataset, epoch + 1)
+
+    def close_task(self, model: Any, dataset: Any) -> None:
+        """Before the method fills its buffer: measure no longer, and see to it that the last epoch has its row."""
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = []
+        data = dataset.train_loader.dataset
+        data.extra_return_fields = tuple(name for name in data.extra_return_fields if name != INDEX)
+        if self.waiting is not None:
+            self.add_rows(model, dataset, self.speed["task_il"].epochs)
+        if self.speed["task_il"].epochs and model.current_task < model.n_tasks - 1:
+            for score in self.scores:
+                with own_randomness(self.generator):
+                    self.arrays[f"task{model.current_task + 1}_{score}"] = SCORES[score](model, data).numpy()
+
+    def end_task(self, model: Any, dataset: Any) -> None:
+        """Add the task that ended and the buffer that it left, and write the file: whole, and anew after every task."""
+        task, data = model.current_task, self.data[-1]  # the host has gone on to the next: this one counts from 1
+        if not self.speed["task_il"].epochs:  # Mammoth's --start_from passes through tasks without training on them
+            return
+        test = dataset.test_loaders[-1].dataset
+        for ending, of in (("", data), ("_test", test)):
+            self.arrays[f"task{task}_labels{ending}"] = np.asarray(of.targets)
+            self.arrays[f"task{task}_indices{ending}"] = np.asarray(getattr(of, "indexes", np.arange(len(of.targets))))
+        for setting, speed in self.speed.items():
+            self.arrays[f"task{task}_speed{kind(setting=setting)}"] = speed.value.numpy()
+        self.look_into(getattr(model, "buffer", None))
+        stored = np.unpackbits(self.rows[f"task{task}_buffer"][-1], count=len(data.targets))
+        self.arrays[f"task{task}_stored"] = np.flatnonzero(stored)
+        arrays: dict[str, Any] = {**self.arrays, "epochs": np.array(self.epochs),
+                                  **{name: np.stack(rows) for name, rows in self.rows.items()}}
         write_atomically(self.path, lambda f: np.savez_compressed(f, **arrays), "record")
 
+    # ---- how it finds out
+
+    @staticmethod
+    def predict(model: Any, setting: str, task: int, outputs: Tensor) -> Tensor:
+        """Classes predicted from a network's outputs: among those of a task, or of all tasks so far."""
+        first, end = model.dataset.get_offsets(task)
+        if setting == "class_il":
+            first, end = 0, model.n_seen_classes
+        return model.classify(outputs)[:, first:end].argmax(1) + first
+
+    def add_rows(self, model: Any, dataset: Any, epoch: int) -> None:
+        """Append the row of this epoch to M of every task so far, training and test data."""
+        assert self.waiting is not None
+        own, self.waiting = self.waiting, None
+        task = model.current_task
+        self.epochs.append((task + 1, epoch))
+        with own_randomness(self.generator):  # of a host whose test images are read by workers
+            for k, loader in enumerate(dataset.test_loaders[: task + 1]):
+                self.add_row(k, True, self.correct(model, ((batch[0], batch[1]) for batch in loader), k))
+                self.add_row(k, False, own if k == task else self.correct(model, self.batches(model, k), k))
+
+    def add_row(self, task: int, test: bool, row: Row) -> None:
+        for setting, bits in row.items():
+            self.rows[f"task{task + 1}_M{kind(test, setting)}"].append(bits)
+
+    def batches(self, model: Any, task: int) -> Iterable[tuple[Tensor, Tensor]]:
+        """A task's training data as evaluation sees them."""
+        data, normalize = self.data[task], model.normalization_transform
+        for index in torch.arange(len(data.targets)).split(CHUNK):
+            images = not_augmented(data, index)
+            yield normalize(images) if normalize else images, torch.as_tensor(data.targets)[index]
+
+    @torch.no_grad()
+    def correct(self, model: Any, batches: Iterable[tuple[Tensor, Tensor]], task: int) -> Row:
+        """Which examples are right now, for both settings from one pass."""
+        was_training = model.net.training
+        model.net.eval()
+        found: dict[str, list[Tensor]] = {setting: [] for setting in SETTINGS}
+        for inputs, labels in batches:
+            outputs = model.net(inputs.to(model.device))
+            for setting, parts in found.items():
+                parts.append(self.predict(model, setting, task, outputs).cpu() == labels)
+        model.net.train(was_training)
+        return {setting: np.packbits(torch.cat(parts).numpy()) for setting, parts in found.items()}
+
+    def look_into(self, buffer: Any) -> None:
+        """Find each stored picture in the tasks so far: a row of bits for each, zero for what is not stored."""
+        for data in self.data[len(self.places) :]:
+            found: defaultdict[bytes, list[int]] = defaultdict(list)
+            for index in torch.arange(len(data.targets)).split(CHUNK):
+                for i, key in zip(index.tolist(), keys(not_augmented(data, index)), strict=True):
+                    found[key].append(i)
+            self.places.append(found)
+        held = [torch.zeros(len(data.targets), dtype=torch.bool) for data in self.data]
+        if buffer is not None and not buffer.is_empty():
+            taken: defaultdict[bytes, int] = defaultdict(int)
+            for key in keys(buffer.examples[: len(buffer)]):
+                at = [(task, i) for task, found in enumerate(self.places) for i in found.get(key, ())]
+                if taken[key] < len(at):  # a picture may be there twice, and in tasks of other labels again
+                    task, i = at[taken[key]]
+                    held[task][i] = True
+                taken[key] += 1
+        for task, bits in enumerate(held):
+            if f"task{task + 1}_labels" in self.arrays:
+                self.rows[f"task{task + 1}_buffer"].append(np.packbits(bits.numpy()))
+
+    # ---- checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that an epoch's end leaves, in types that a checkpoint loads with `weights_only=True`."""
+        return {"epochs": [list(pair) for pair in self.epochs], "generator": self.generator.get_state(),
+                "rows": {name: torch.from_numpy(np.stack(rows)) for name, rows in self.rows.items()},
+                "arrays": {name: torch.from_numpy(array) for name, array in self.arrays.items()},
+                "speed": {setting: speed.state_dict() for setting, speed in self.speed.items()},
+                "waiting": self.waiting and {setting: torch.from_numpy(row) for setting, row in self.waiting.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there: before the next task begins, or in the middle of one that has begun."""
+        self.epochs = [(task, epoch) for task, epoch in state["epochs"]]
+        self.generator.set_state(state["generator"])
+        self.rows = defaultdict(list, {name: list(rows.numpy()) for name, rows in state["rows"].items()})
+        self.arrays = {name: array.numpy() for name, array in state["arrays"].items()}
+        self.waiting = state["waiting"] and {setting: row.numpy() for setting, row in state["waiting"].items()}
+        for setting, speed in self.speed.items():
+            if setting in state["speed"]:
+                speed.load_state_dict(state["speed"][setting])
+                self.before[setting] = speed.count.clone()
 
 
-def load_matrix(record: Any, task: int, test: bool = False) -> np.ndarray:
-    """M of a task (from 1) as booleans, epochs x examples, from an opened `--sbs-record` file."""
-    kind = "_test" if test else ""
-    n = len(record[f"task{task}_labels{kind}"])
-    return np.unpackbits(record[f"task{task}_M{kind}"], axis=1, count=n).astype(bool)
+def keys(images: Tensor) -> Iterable[bytes]:
+    """A digest of each picture, the same for bytes and for the floats that hosts make of them."""
+    pixels = images.cpu() if images.dtype == torch.uint8 else (images.cpu() * 255).round().to(torch.uint8)
+    return (hashlib.blake2b(picture.numpy().tobytes(), digest_size=16).digest() for picture in pixels)
+
+
+class Recorded(ContinualModel):
+    """To be put before a method's class: trains as it does, and can be recorded."""
+
+    recorder: Recorder | None = None
+
+    @classmethod
+    def get_parser(cls, parser: ArgumentParser) -> ArgumentParser:
+        super().get_parser(parser)
+        add_record_args(parser)
+        return parser
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.args.sbs_record:
+            self.recorder = Recorder(self.args)
+
+    def normalized(self, data: Any, index: Tensor) -> Tensor:
+        """Some of a task's images as evaluation sees them: not augmented."""
+        images = fetch(data, index)[2]
+        return self.normalization_transform(images) if self.normalization_transform else images
+
+    def meta_begin_task(self, dataset: Any) -> None:
+        super().meta_begin_task(dataset)
+        if self.recorder is not None:
+            self.recorder.begin_task(self, dataset)
+
+    def meta_observe(self, *args: Any, **fields: Any) -> float:
+        if self.recorder is not None:
+            self.recorder.expect(args[0], args[1], fields[INDEX], fields.get("epoch") or 0)
+        return super().meta_observe(*args, **fields)
+
+    def meta_end_epoch(self, epoch: int, dataset: Any) -> None:
+        super().meta_end_epoch(epoch, dataset)
+        if self.recorder is not None:
+            self.recorder.end_epoch(self, dataset, epoch)
+
+    def meta_end_task(self, dataset: Any) -> None:
+        if self.recorder is not None:
+            self.recorder.close_task(self, dataset)
+        super().meta_end_task(dataset)
+        if self.recorder is not None:
+            self.recorder.end_task(self, dataset)
+
+
+def recorded(method: type[ContinualModel]) -> type[ContinualModel]:
+    """A stock method that can be recorded."""
+    return method if issubclass(method, Recorded) else type(method.__name__, (Recorded, method), {})

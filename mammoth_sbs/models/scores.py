@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,22 +16,32 @@ from torch import Tensor
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.models.chosen import fetch
 
+from utils.schedulers import get_scheduler
+
 if TYPE_CHECKING:
-    from mammoth_sbs.models.base import SpeedSampled
+    from mammoth_sbs.models.record import Recorded
 
 VIEWS = 12  # augmented views per image, for `uncertainty`
 ROUNDS = 3  # for `c-score`: in each, two networks learn a half of the task and are asked about the other
 
 
 @torch.no_grad()
-def final_loss(model: SpeedSampled, data: Any) -> Tensor:
+def final_loss(model: Recorded, data: Any) -> Tensor:
     """Minus the cross-entropy at the end of the task, among the task's classes, without augmentation."""
-    _, logits = model.features_and_logits(data)
-    return -F.cross_entropy(logits, torch.as_tensor(data.targets) - model.n_past_classes, reduction="none")
+    past, labels = model.n_past_classes, torch.as_tensor(data.targets)
+    losses = torch.zeros(len(labels))
+    was_training = model.net.training
+    model.net.eval()
+    for index in torch.arange(len(labels)).split(256):
+        outputs = model.net(model.normalized(data, index).to(model.device))
+        logits = model.classify(outputs)[:, past : model.n_seen_classes].float().cpu()
+        losses[index] = F.cross_entropy(logits, labels[index] - past, reduction="none")
+    model.net.train(was_training)
+    return -losses
 
 
 @torch.no_grad()
-def consistency(model: SpeedSampled, data: Any) -> Tensor:
+def consistency(model: Recorded, data: Any) -> Tensor:
     """One minus the uncertainty of Bang et al. (2021): the share of augmented views that get the commonest class."""
     n, classes = len(data.targets), model.n_seen_classes - model.n_past_classes
     votes = torch.zeros(n, classes)
@@ -50,10 +61,11 @@ def consistency(model: SpeedSampled, data: Any) -> Tensor:
     return votes.max(1).values / VIEWS
 
 
-def held_out_accuracy(model: SpeedSampled, data: Any) -> Tensor:
+def held_out_accuracy(model: Recorded, data: Any) -> Tensor:
     """The C-score of Jiang et al. (2020), estimated: how often an example is right when it was not trained on.
 
-    Fresh networks of the same kind learn halves of the task with the run's learning rate, batches and epochs (SGD).
+    Fresh networks of the same kind learn halves of the task with the run's learning rate, schedule, batches and epochs
+    (SGD).
     """
     args, n, past = model.args, len(data.targets), model.n_past_classes
     right = torch.zeros(n)
@@ -62,6 +74,7 @@ def held_out_accuracy(model: SpeedSampled, data: Any) -> Tensor:
         for learned, asked in ((shuffled[: n // 2], shuffled[n // 2 :]), (shuffled[n // 2 :], shuffled[: n // 2])):
             net = fresh(model.net)
             optimizer = torch.optim.SGD(net.parameters(), args.lr, args.optim_mom, weight_decay=args.optim_wd)
+            schedule = get_scheduler(SimpleNamespace(opt=optimizer, get_optimizer=lambda made=optimizer: made), args)
             for _ in range(args.n_epochs):
                 for part in learned[torch.randperm(len(learned))].split(args.batch_size):
                     if len(part) > 1:  # batch normalisation cannot learn from one image
@@ -70,6 +83,8 @@ def held_out_accuracy(model: SpeedSampled, data: Any) -> Tensor:
                         optimizer.zero_grad()
                         F.cross_entropy(logits, labels.to(model.device) - past).backward()
                         optimizer.step()
+                if schedule is not None:
+                    schedule.step()
             net.eval()
             with torch.no_grad():
                 for part in asked.split(256):
@@ -88,7 +103,7 @@ def fresh(net: torch.nn.Module) -> torch.nn.Module:
     return copied.train()
 
 
-SCORES: dict[str, Callable[[SpeedSampled, Any], Tensor]] = {
+SCORES: dict[str, Callable[[Recorded, Any], Tensor]] = {
     "loss": final_loss,
     "uncertainty": consistency,
     "c-score": held_out_accuracy,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mammoth_sbs.models.record import load_matrix
+from mammoth_sbs.core.record import load_matrix
 from tests.models.conftest import SMALL
 
 

@@ -41,9 +41,6 @@ class RPC(ReplayModel):
         """The fixed head, on the network's outputs but the last."""
         return outputs[:, :-1] @ self.rpchead
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.classify(self.net(x))
-
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
         self.opt.zero_grad()
         inputs, labels = self.with_replay(inputs, labels)

@@ -36,9 +36,13 @@ class MammothDatasetWrapper:
 
     def batch(self, index: Tensor, generator: Generator | None = None) -> tuple[Tensor, ...]:
         """`(inputs, labels, not_aug_inputs, *extra fields)` of some examples."""
-        images = self.data[index]
         extra = (self._field(name, index) for name in self.extra_return_fields)
-        return (self.transform(images, generator), self.targets[index], to_float(images), *extra)
+        inputs = self.transform(self.data[index], generator)
+        return (inputs, self.targets[index], self.not_augmented(index), *extra)
+
+    def not_augmented(self, index: Tensor) -> Tensor:
+        """The same images without augmentation, between 0 and 1."""
+        return to_float(self.data[index])
 
     def _field(self, name: str, index: Tensor) -> Tensor:
         value = getattr(self, name)

@@ -80,9 +80,13 @@ class ContinualModel(nn.Module):
         """Steps per epoch with `--debug_mode`."""
         return 5
 
+    def classify(self, outputs: Tensor) -> Tensor:
+        """The logits that predictions are read from, given the network's outputs."""
+        return outputs
+
     def forward(self, x: Tensor) -> Tensor:
         """The logits that are evaluated."""
-        return self.net(x)
+        return self.classify(self.net(x))
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
         """One training step on a batch of the stream; returns the loss."""
