@@ -74,7 +74,8 @@ def held_out_accuracy(model: Recorded, data: Any) -> Tensor:
         for learned, asked in ((shuffled[: n // 2], shuffled[n // 2 :]), (shuffled[n // 2 :], shuffled[: n // 2])):
             net = fresh(model.net)
             optimizer = torch.optim.SGD(net.parameters(), args.lr, args.optim_mom, weight_decay=args.optim_wd)
-            schedule = get_scheduler(SimpleNamespace(opt=optimizer, get_optimizer=lambda made=optimizer: made), args)
+            learner: Any = SimpleNamespace(opt=optimizer, get_optimizer=lambda made=optimizer: made)
+            schedule = get_scheduler(learner, args)
             for _ in range(args.n_epochs):
                 for part in learned[torch.randperm(len(learned))].split(args.batch_size):
                     if len(part) > 1:  # batch normalisation cannot learn from one image

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mammoth_sbs.core.record import Record
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments import store as store_module
 from mammoth_sbs.experiments.config import read_config
@@ -63,9 +64,33 @@ def test_a_failing_run_leaves_its_log_and_the_others_go_on(do: Callable[..., Pat
 
 
 def test_files_of_a_run_have_its_name(do: Callable[..., Path], tmp_path: Path) -> None:
-    record = tmp_path / "{id}.npz"
-    folder = do(f"base: {BASE} --model er_sbs --sbs-record '{record}'\nseeds: 2")
-    assert {path.stem for path in tmp_path.glob("*.npz")} == {path.stem for path in folder.glob("*.json")}
+    text = f"base: {BASE} --model er_sbs --ckpt_name {{id}} --savecheck last --checkpoint_path '{tmp_path}'\nseeds: 2"
+    folder = do(text)
+    assert {path.stem.removesuffix("_last") for path in tmp_path.glob("*.pt")} == \
+        {path.stem for path in folder.glob("*.json")}
+
+
+@pytest.mark.parametrize("model", ["er_sbs", "sgd"])
+def test_a_record_is_part_of_a_finished_run(model: str, do: Callable[..., Path], tmp_path: Path,
+                                            capfd: pytest.CaptureFixture) -> None:
+    flags = BASE.replace("--buffer_size 50", "") if model == "sgd" else BASE
+    text = f"base: {flags} --model {model} --sbs-record 'records/{{id}}.npz'\nseeds: 2"
+    folder = do(text)
+    before = content(folder)
+    records = sorted((folder / "records").iterdir())
+    assert [path.stem for path in records] == sorted(name.removesuffix(".json") for name in before)
+    for path in records:
+        assert before[f"{path.stem}.json"]["sbs_record"] == f"records/{path.name}"
+        final = before[f"{path.stem}.json"]["results"]["task_il"]["matrix"][1][0]
+        assert abs(100 * Record(path).known(1, 2, test=True).mean() - final) < 1e-9
+    assert not list(tmp_path.glob("**/record.npz"))  # what it had on the way
+    records[0].unlink()
+    capfd.readouterr()
+    do(text)
+    assert "2 of 2 runs finished (1 before)" in capfd.readouterr().out
+    assert records[0].exists() and content(folder) == before
+    do(text.replace("--sbs-record 'records/{id}.npz'", ""))  # the same runs without their records
+    assert "2 of 2 runs finished (2 before)" in capfd.readouterr().out
 
 
 def test_two_sweeps_on_one_folder(do: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
