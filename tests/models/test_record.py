@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from mammoth_sbs.core.record import Record, load_matrix
+from mammoth_sbs.errors import UserError
 from mammoth_sbs.models.record import images_passed
 from tests.conftest import STOCK, Start
 from tests.models.conftest import SMALL
@@ -177,12 +178,12 @@ def test_the_cost_is_said_before_the_run(start: Start, tmp_path: Path, capsys: p
     ("--sbs-record x.npz --sbs-record-every 0", "at least 1"),
 ])
 def test_bad_flags(start: Start, flags: str, says: str) -> None:
-    with pytest.raises(SystemExit, match=says):
+    with pytest.raises(UserError, match=says):
         start("sgd", flags)
 
 
 def test_joint_has_nothing_to_forget(start: Start) -> None:
-    with pytest.raises(SystemExit, match="joint learns all tasks at once"):
+    with pytest.raises(UserError, match="joint learns all tasks at once"):
         start("joint", "--sbs-record x.npz")
 
 
@@ -196,7 +197,7 @@ def test_what_is_no_record_is_one_line(damage: str, run: Run, tmp_path: Path) ->
         file.write_bytes(file.read_bytes()[:1000])
     else:
         np.savez(file, epochs=np.array([[1, 1]]), task1_M=np.zeros(3))
-    with pytest.raises(SystemExit, match="not a record"):
+    with pytest.raises(UserError, match="not a record"):
         Record(file)
-    with pytest.raises(SystemExit, match="No such file"):
+    with pytest.raises(UserError, match="No such file"):
         Record(tmp_path / "other.npz")
