@@ -73,7 +73,8 @@ def resolve(config: Config) -> list[Run]:
             alike = args["model"].endswith("-sbs") and args.get("sbs_during", "closed") == "closed" \
                 and not (args["loadcheck"] or args["start_from"] or namespace["sbs_record"])
             run_id = digest({"args": args, "threads": config.threads})
-            first_task = digest([before, config.threads, version()]) if alike else None
+            curve = [namespace["eval_epochs"]] if namespace["eval_epochs"] else []  # what is measured on the way
+            first_task = digest([before, config.threads, version(), *curve]) if alike else None
             record = (namespace["sbs_record"] or "").replace("{id}", run_id) or None
             runs.setdefault(run_id, Run(run_id, point, args, namespace["base_path"], first_task, record))
     _no_common_files(config, list(runs.values()))

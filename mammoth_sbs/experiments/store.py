@@ -115,7 +115,7 @@ def _read(folder: Path) -> dict[str, dict[str, Any]]:
     for file in () if alone else sorted(folder.glob("*.json")):
         if re.fullmatch(r"[0-9a-f]{16}", file.stem):
             record = _checked(_text(file), str(file))
-            if records.setdefault(file.stem, record)["results"] != record["results"]:
+            if differ(records.setdefault(file.stem, record)["results"], record["results"]):
                 raise UserError(f"{file}: {packed(folder)} has the same run with other results; move one away")
     return records
 
@@ -136,6 +136,13 @@ def _checked(text: str, where: str) -> dict[str, Any]:
     if not isinstance(record, dict) or not record.keys() >= {"version", "args", "results", "volatile"}:
         raise UserError(f"{where}: not the result of a run; move it away")
     return record
+
+
+def differ(a: Any, b: Any) -> bool:
+    """Whether two results of one run contradict each other; one may know more metrics than the other."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return any(differ(a[key], b[key]) for key in a.keys() & b.keys())
+    return a != b
 
 
 class Store:

@@ -138,24 +138,27 @@ def calibrate(words: list[str], threads: int) -> tuple[float, float]:
         return loss
 
     @torch.no_grad()
-    def evaluate_a_batch(model: Any, dataset: Any) -> tuple[list[float], list[float]]:
+    def evaluate_a_batch(model: Any, dataset: Any, last: bool = False) -> tuple[list[float], list[float]]:
         inputs = next(iter(dataset.test_loaders[-1]))[0].to(model.device)
         begin = time.perf_counter()
         model.net.eval()
         model(inputs)
         model.net.train()
         evaluating.append((time.perf_counter() - begin) / len(inputs))
-        return [0.0] * len(dataset.test_loaders), [0.0] * len(dataset.test_loaders)
+        found = [0.0] * (1 if last else len(dataset.test_loaders))
+        return found, found
 
     model.meta_observe, training.evaluate = timed, evaluate_a_batch
     args.debug_mode = args.disable_log = args.non_verbose = True
+    within = (epochs - 1) // args.eval_epochs if args.eval_epochs else 0  # evaluations before a task ends
     args.n_epochs, args.stop_after, args.savecheck = 1, min(tasks, 2), None
     try:
         host.train(model, dataset, args)
     finally:
         training.evaluate = evaluate
     first, *other = (epochs * n * median(seconds[task] or [0.0]) for task, n in enumerate(steps))
-    passed = tested * tasks * (tasks + 1) / 2  # after each task on all so far
+    passed = tested * (1 + within) * tasks * (tasks + 1) / 2  # after each task on all so far
+    passed += tested * 2 * tasks * bool(args.enable_other_metrics)
     if every is not None:
         passed += images_passed(trained, tested, tasks, epochs, every)
     return first, build + (tasks - 1) * sum(other) + median(evaluating) * passed

@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 from typing import Any, TypeVar
 
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.experiments.store import FIRST_FLAGS, canonical, is_results, read_results
+from mammoth_sbs.experiments.store import FIRST_FLAGS, canonical, differ, is_results, read_results
 
 SETTINGS = {"task_il": "Task-IL", "class_il": "Class-IL"}
 METHODS = {"er": "ER", "der": "DER", "derpp": "DER++", "xder": "X-DER", "gem": "GEM", "agem": "A-GEM", "rpc": "RPC",
@@ -129,7 +129,7 @@ def load(folders: Sequence[Path], accept: Collection[str] = (), where: Mapping[s
         if not found:
             raise UserError(f"{folder}: holds no finished run; give a folder that `mammoth-sbs sweep` has written")
         for run_id, record in found.items():
-            if records.setdefault(run_id, record)["results"] != record["results"]:
+            if differ(records.setdefault(run_id, record)["results"], record["results"]):
                 raise UserError(f"{folder}, run {run_id}: another folder has the same run with other results; give one "
                                 "of the folders")
     versions = Counter(record["version"] for record in records.values())

@@ -84,6 +84,16 @@ def test_the_same_run_with_other_results_is_refused(write: Callable[..., Path]) 
         read_results(folder)
 
 
+def test_a_result_that_knows_more_metrics_is_the_same_result(write: Callable[..., Path]) -> None:
+    folder = write(record(1, results={"task_il": {"final": 3.0}}))
+    main(["pack", str(folder)])
+    write(record(1, results={"task_il": {"final": 3.0, "average_incremental": 4.0}}))
+    assert len(read_results(folder)) == 1
+    write(record(1, results={"task_il": {"final": 3.5, "average_incremental": 4.0}}))
+    with pytest.raises(UserError, match="the same run with other results"):
+        read_results(folder)
+
+
 def test_a_damaged_line_is_named(write: Callable[..., Path]) -> None:
     folder = write(record(1))
     main(["pack", str(folder)])

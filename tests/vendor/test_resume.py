@@ -79,8 +79,8 @@ def test_a_shared_first_task_gives_the_numbers_of_a_run_from_scratch(
     assert_same(scratch, run(model, f"{common} --shared_first_task {shared}"))
     tasks = []
     train_task = training.train_task
-    monkeypatch.setattr(training, "train_task", lambda model, *rest: (tasks.append(model.current_task),
-                                                                      train_task(model, *rest)))
+    monkeypatch.setattr(training, "train_task", lambda model, *rest, **named: (
+        tasks.append(model.current_task), train_task(model, *rest, **named)))
     assert_same(scratch, run(model, f"{common} --shared_first_task {shared}"))
     assert 0 not in tasks and 1 in tasks
 

@@ -135,19 +135,6 @@ def test_a_seed_decides_everything(run: Callable) -> None:
     assert torch.equal(a, b) and not torch.equal(a, c)
 
 
-@pytest.mark.parametrize("matrix, lost, transfer", [
-    ([[90.0]], 0, 0),
-    ([[90.0], [60.0, 80.0]], 30, -30),
-    ([[90.0], [95.0, 80.0], [50.0, 90.0, 70.0]], (45 + 0) / 2, (-40 + 10) / 2),
-    ([[50.0, 80.0], [40.0, 70.0, 90.0]], (10 + 10) / 2, -10),  # --start_from 1
-])
-def test_forgetting_and_backward_transfer(matrix: list[list[float]], lost: float, transfer: float) -> None:
-    from utils.metrics import backward_transfer, forgetting
-
-    assert forgetting(matrix) == pytest.approx(lost)
-    assert backward_transfer(matrix) == pytest.approx(transfer)
-
-
 def test_progress_in_a_file_is_plain_lines(run: Callable, capfd: pytest.CaptureFixture) -> None:
     run("er", f"{FAST} --stop_after 2")
     assert capfd.readouterr().err == ""  # it has --non_verbose 1

@@ -137,7 +137,10 @@ def add_management_args(parser: argparse.ArgumentParser) -> None:
     add("--debug_mode", type=binary, default=False, help="a few steps per epoch only")
     add("--non_verbose", type=binary, default=False, help="no progress bars")
     add("--disable_log", type=binary, default=False, help="write no result file")
-    add("--enable_other_metrics", type=binary, default=False, help="print forgetting and backward transfer too")
+    add("--enable_other_metrics", type=binary, default=False, help="measure forward transfer too: test accuracy on "
+        "each task before it is learned, and that of the untrained network")
+    add("--eval_epochs", type=at_least(1), help="test accuracy on all tasks so far after every so many epochs, printed "
+        "and saved (default: after each task only)")
 
 
 def load_yaml(path: str | os.PathLike) -> dict:

@@ -20,13 +20,13 @@ def mask_classes(outputs: Tensor, dataset: ContinualDataset, k: int) -> None:
 
 
 @torch.no_grad()
-def evaluate(model: ContinualModel, dataset: ContinualDataset) -> tuple[list[float], list[float]]:
-    """Per cent correct on each task so far: Class-IL (among all classes seen) and Task-IL (among the task's)."""
+def evaluate(model: ContinualModel, dataset: ContinualDataset, last: bool = False) -> tuple[list[float], list[float]]:
+    """Per cent correct on each task so far, or on the `last`: Class-IL (among all classes seen) and Task-IL (the task's)."""
     was_training = model.net.training
     model.net.eval()
     n_classes = dataset.get_offsets()[1]
     accuracies: tuple[list[float], list[float]] = ([], [])
-    for k, loader in enumerate(dataset.test_loaders):
+    for k, loader in list(enumerate(dataset.test_loaders))[-1 if last else 0 :]:
         class_il = task_il = 0
         for inputs, labels, *_ in loader:
             outputs, labels = model(inputs.to(model.device)), labels.to(model.device)

@@ -16,23 +16,26 @@ import numpy as np
 import torch
 
 from mammoth_sbs.files import write_atomically
+from mammoth_sbs.metrics import METRICS, forward_transfer
 
 from utils.args import say
 from utils.conf import writable
-from utils.metrics import backward_transfer, forgetting
 
 SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
+Accuracies = tuple[list[float], list[float]]  # Class-IL and Task-IL, a number per task
 
 
-def print_mean_accuracy(accuracies: tuple[list[float], list[float]], tasks: int, joint: bool, prefix: str = "") -> None:
+def print_mean_accuracy(accuracies: Accuracies, tasks: int, joint: bool, prefix: str = "",
+                        epoch: int | None = None) -> None:
     """The line that people's scripts read."""
     pairs = zip(SETTINGS.values(), accuracies, strict=True)
     means = [f"[{name}]: {round(fmean(values), 2)} %" for name, values in pairs]
-    title = "Joint Accuracy" if joint else f"Accuracy for {tasks} task(s)"
+    when = "" if epoch is None else f" (epoch {epoch})"
+    title = f"Joint Accuracy{when}" if joint else f"Accuracy{when} for {tasks} task(s)"
     say(f"{prefix}{title}: \t " + " \t ".join(means))
 
 
-def print_table(results: list[tuple[list[float], list[float]]]) -> None:
+def print_table(results: list[Accuracies]) -> None:
     """The accuracy matrices: after each task, on each task."""
     for i, name in enumerate(SETTINGS.values()):
         heads = "".join(f"{f'task {t + 1}':>9}" for t in range(len(results[-1][i])))
@@ -42,14 +45,27 @@ def print_table(results: list[tuple[list[float], list[float]]]) -> None:
             say(f"{f'after task {len(row[i])}':<{len(name) + 13}}{cells}{fmean(row[i]):9.2f}")
 
 
-def metrics(results: list[tuple[list[float], list[float]]]) -> dict[str, dict[str, Any]]:
-    """Per setting: the matrix, the final mean, forgetting and backward transfer."""
-    out = {}
+def metrics(results: list[Accuracies], ahead: list[tuple[Accuracies, Accuracies]] | None) -> dict[str, dict[str, Any]]:
+    """Per setting: the matrix and what follows from it; forward transfer from `ahead`, accuracies on each task just
+    before it was learned and of the untrained network, if they were measured."""
+    out: dict[str, dict[str, Any]] = {}
     for i, key in enumerate(SETTINGS):
         matrix = [list(row[i]) for row in results]
-        out[key] = {"matrix": matrix, "final": fmean(matrix[-1]), "forgetting": forgetting(matrix),
-                    "backward_transfer": backward_transfer(matrix)}
+        out[key] = {"matrix": matrix, **{name: metric.of(matrix) for name, metric in METRICS.items() if metric.of}}
+        if ahead is not None:
+            before, untrained = ([pair[j][i][0] for pair in ahead] for j in (0, 1))
+            out[key] |= {"before_learning": before, "untrained": untrained,
+                         "forward_transfer": forward_transfer(before, untrained)}
     return out
+
+
+def print_metrics(found: dict[str, dict[str, Any]]) -> None:
+    """What the matrices come to."""
+    say("\n" + " " * 32 + "".join(f"{title:>9}" for title in SETTINGS.values()))
+    for name, metric in METRICS.items():
+        if all(name in values for values in found.values()):
+            unit = "%" if metric.accuracy else "points"
+            say(f"{f'{metric.title}, {unit}':<32}" + "".join(f"{found[key][name]:9.2f}" for key in SETTINGS))
 
 
 def versions() -> dict[str, str]:
@@ -78,7 +94,7 @@ def results_folder(args: Namespace) -> Path:
     return (base if writable(base) else Path("./data/")) / args.results_path
 
 
-def write_run(args: Namespace, command: str, setting: str, results: list, seconds: float, info: dict) -> Path:
+def write_run(args: Namespace, command: str, setting: str, results: dict, seconds: float, info: dict) -> Path:
     """The run's one JSON file."""
     run_id = f"{time.strftime('%Y%m%d-%H%M%S')}_{uuid.uuid4().hex[:8]}"
     path = results_folder(args) / setting / args.dataset / args.model / f"{run_id}.json"
@@ -88,7 +104,7 @@ def write_run(args: Namespace, command: str, setting: str, results: list, second
         "seed": args.seed,
         "commit": commit(),
         "versions": versions(),
-        "results": metrics(results),
+        "results": results,
         "wall_time": round(seconds, 2),
         **info,
     }

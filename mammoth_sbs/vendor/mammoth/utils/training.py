@@ -7,6 +7,7 @@ import time
 from argparse import Namespace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from mammoth_sbs.errors import UserError
 
@@ -17,14 +18,22 @@ from utils.args import say
 from utils.checkpoints import NOT_OF_THE_FIRST_TASK, load_checkpoint, save_checkpoint
 from utils.conf import get_checkpoint_path
 from utils.evaluate import evaluate
-from utils.loggers import metrics, print_mean_accuracy, print_table, write_run
+from utils.loggers import (
+    SETTINGS,
+    Accuracies,
+    metrics,
+    print_mean_accuracy,
+    print_metrics,
+    print_table,
+    write_run,
+)
 from utils.progress import Progress
 from utils.schedulers import get_scheduler
 
 
 def train_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace, note: str = "",
-               title: str | None = None) -> None:
-    """All epochs of one task."""
+               title: str | None = None, during: list[dict[str, Any]] | None = None) -> None:
+    """All epochs of one task; `during` takes what `--eval_epochs` asks for."""
     loader, device = dataset.train_loader, model.device
     scheduler = get_scheduler(model, args)
     steps = min(len(loader), model.get_debug_iters()) if args.debug_mode else len(loader)
@@ -45,20 +54,29 @@ def train_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace
         model.meta_end_epoch(epoch, dataset)
         if scheduler is not None:
             scheduler.step()
+        done = epoch + 1
+        if during is not None and args.eval_epochs and done % args.eval_epochs == 0 and done < args.n_epochs:
+            accuracies, task = evaluate(model, dataset), model.current_task + 1
+            progress.bar.clear()  # a terminal shows the bar again below the line
+            print_mean_accuracy(accuracies, task, bool(args.joint), epoch=done)
+            during.append({"task": task, "epoch": done, **dict(zip(SETTINGS, accuracies, strict=True))})
     progress.close()
 
 
-def learn_first_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> None:
+def learn_first_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace,
+                     during: list[dict[str, Any]] | None = None) -> None:
     """The first task, up to the moment before `end_task`: from `--shared_first_task` if another run left it there."""
     shared = Path(args.shared_first_task) if args.shared_first_task else None
     order = dataset.train_loader.generator
     if shared is not None and shared.exists():
         state = load_checkpoint(shared, model, args, "--shared_first_task", NOT_OF_THE_FIRST_TASK)
         order.set_state(state["order"])
+        if during is not None:
+            during += state.get("during", [])
         return
-    train_task(model, dataset, args)
+    train_task(model, dataset, args, during=during)
     if shared is not None:
-        save_checkpoint(shared, model, args, 0, [], order=order.get_state())
+        save_checkpoint(shared, model, args, 0, [], order=order.get_state(), during=during or [])
 
 
 def checkpoint_file(args: Namespace, task: int) -> Path:
@@ -71,12 +89,18 @@ def checkpoint_file(args: Namespace, task: int) -> Path:
 def train(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> None:
     """Learn the tasks one after the other, evaluating on all so far after each."""
     begin = time.monotonic()
-    results: list[tuple[list[float], list[float]]] = []
+    results: list[Accuracies] = []
+    during: list[dict[str, Any]] = []  # for --eval_epochs
     first, end = args.start_from or 0, min(args.stop_after or dataset.N_TASKS, dataset.N_TASKS)
+    untrained = evaluate_untrained(model, args, end) if args.enable_other_metrics else []
+    ahead: list[tuple[Accuracies, Accuracies]] | None = [] if args.enable_other_metrics else None
     if args.loadcheck is not None:
         state = load_checkpoint(args.loadcheck, model, args)
         first = state["tasks_done"] if args.start_from is None else args.start_from
         results = state["results"][:first]
+        during = [entry for entry in state.get("during", []) if entry["task"] <= first]
+        if ahead is not None:  # not known if the tasks before were learned without it
+            ahead = state["ahead"][:first] if state.get("ahead") is not None else None
     if first >= end:
         raise UserError(f"nothing to do: the run would start at task {first + 1} and stop after task {end}; "
                         "see --start_from, --stop_after and --loadcheck")
@@ -86,28 +110,42 @@ def train(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> 
     model._current_task = first
     for task in range(first, end):
         dataset.get_data_loaders()
+        if ahead is not None:
+            ahead.append((evaluate(model, dataset, last=True) if results else untrained[task], untrained[task]))
         model.meta_begin_task(dataset)
         if task == 0:
-            learn_first_task(model, dataset, args)
+            learn_first_task(model, dataset, args, during)
         else:
-            train_task(model, dataset, args, f", acc {fmean(results[-1][0]):.1f}" if results else "")
+            train_task(model, dataset, args, f", acc {fmean(results[-1][0]):.1f}" if results else "", during=during)
         model.meta_end_task(dataset)
         results.append(evaluate(model, dataset))
         print_mean_accuracy(results[-1], task + 1, bool(args.joint))
         if args.savecheck == "task" or (args.savecheck == "last" and task == end - 1):
-            save_checkpoint(checkpoint_file(args, task), model, args, task + 1, results)
+            save_checkpoint(checkpoint_file(args, task), model, args, task + 1, results, during=during, ahead=ahead)
+    found = metrics(results, ahead)
     print_table(results)
+    print_metrics(found)
+    if args.enable_other_metrics and ahead is None:
+        say(f"forward transfer is not known: {args.loadcheck} was saved without --enable_other_metrics 1")
     info: dict = getattr(model, "run_info", dict)()
     if args.validation:
         final = evaluate_on_test(model, args, end)
         print_mean_accuracy(final, end, bool(args.joint), "FINAL ")
         info["test"] = {"class_il": final[0], "task_il": final[1]}
-    if args.enable_other_metrics:
-        for name, values in metrics(results).items():
-            say(f"{name}: forgetting {values['forgetting']:.2f}, backward transfer {values['backward_transfer']:.2f}")
+    if during:
+        info["eval_epochs"] = during
     if not args.disable_log:
         seconds = time.monotonic() - begin
-        say(f"\nresult file: {write_run(args, args.command, dataset.SETTING, results, seconds, info)}")
+        say(f"\nresult file: {write_run(args, args.command, dataset.SETTING, found, seconds, info)}")
+
+
+def evaluate_untrained(model: ContinualModel, args: Namespace, tasks: int) -> list[Accuracies]:
+    """Accuracy of the network as it was made, on each task alone: what forward transfer is measured from."""
+    dataset, found = get_dataset(args), []
+    for _ in range(tasks):
+        dataset.get_data_loaders()
+        found.append(evaluate(model, dataset, last=True))
+    return found
 
 
 def evaluate_on_test(model: ContinualModel, args: Namespace, tasks: int) -> tuple[list[float], list[float]]:
