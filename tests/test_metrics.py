@@ -55,7 +55,8 @@ def test_a_run_prints_and_saves_what_follows_from_its_matrices(run: Callable, ca
             assert metric.of is None or results[name] == metric.of(results["matrix"])
     for name in ("final", "average_incremental", "forgetting", "backward_transfer"):
         values = [found["results"][setting][name] for setting in ("class_il", "task_il")]
-        assert re.search(rf"^{metrics.METRICS[name].title}, \S+ +{values[0]:.2f} +{values[1]:.2f}$", printed, re.MULTILINE)
+        line = rf"^{metrics.METRICS[name].title}, \S+ +{values[0]:.2f} +{values[1]:.2f}$"
+        assert re.search(line, printed, re.MULTILINE)
     assert "forward transfer" not in printed and "epoch" not in printed  # what costs evaluations is on request
 
 
@@ -100,8 +101,8 @@ def test_accuracy_during_training_is_of_all_tasks_so_far_after_every_so_many_epo
     for entry in found:
         assert len(entry["class_il"]) == len(entry["task_il"]) == entry["task"]
         mean = round(sum(entry["task_il"]) / entry["task"], 2)
-        assert re.search(rf"^Accuracy \(epoch {entry['epoch']}\) for {entry['task']} task\(s\): .*\[Task-IL\]: {mean} %$",
-                         printed, re.MULTILINE)
+        line = rf"^Accuracy \(epoch {entry['epoch']}\) for {entry['task']} task\(s\): .*\[Task-IL\]: {mean} %$"
+        assert re.search(line, printed, re.MULTILINE)
     assert printed.count("Accuracy for") == 3
 
 

@@ -21,7 +21,7 @@ def mask_classes(outputs: Tensor, dataset: ContinualDataset, k: int) -> None:
 
 @torch.no_grad()
 def evaluate(model: ContinualModel, dataset: ContinualDataset, last: bool = False) -> tuple[list[float], list[float]]:
-    """Per cent correct on each task so far, or on the `last`: Class-IL (among all classes seen) and Task-IL (the task's)."""
+    """Per cent correct on each task so far, or on the `last`: Class-IL (among classes seen), Task-IL (the task's)."""
     was_training = model.net.training
     model.net.eval()
     n_classes = dataset.get_offsets()[1]
