@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import importlib
 import os
 import sys
-from typing import NoReturn
 
 from mammoth_sbs.errors import UserError, one_line
+from mammoth_sbs.parser import Parser, suggest
+
+__all__ = ["COMMANDS", "Parser", "main"]
 
 COMMANDS = {
     "run": "train a model, as `python main.py` does",
@@ -23,13 +23,6 @@ COMMANDS = {
 }
 
 
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see {self.prog} --help")
-
-
 def main(argv: list[str] | None = None) -> None:
     """Hand the rest of the command line to the subcommand's `main`."""
     if argv is None:
@@ -41,9 +34,8 @@ def main(argv: list[str] | None = None) -> None:
         print("\nmammoth-sbs COMMAND --help says more.")
         return
     if argv[0] not in COMMANDS:
-        near = difflib.get_close_matches(argv[0], COMMANDS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UserError(f"mammoth-sbs {argv[0]}: no such command{hint} There are: {', '.join(COMMANDS)}")
+        raise UserError(f"mammoth-sbs {argv[0]}: no such command{suggest(argv[0], COMMANDS)} "
+                        f"There are: {', '.join(COMMANDS)}")
     try:
         importlib.import_module(f"{__name__}.{argv[0]}").main(argv[1:])
         sys.stdout.flush()

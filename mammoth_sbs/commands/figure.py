@@ -27,7 +27,7 @@ def assignment(text: str) -> tuple[str, str]:
     flag, equals, value = text.lstrip("-").partition("=")
     if not (flag and equals and value):
         raise argparse.ArgumentTypeError(f"{text}: give FLAG=VALUE, such as buffer_size=500")
-    return flag, value
+    return flag.replace("-", "_"), value
 
 
 def selected(args: argparse.Namespace) -> list[Run]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from mammoth_sbs import host
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.models import load_host
 from mammoth_sbs.models.flags import OPEN
+from mammoth_sbs.parser import Parser, spelled
 
 if TYPE_CHECKING:
     from mammoth_sbs.tuning.pairs import Pair, Point
@@ -35,16 +35,16 @@ def main(argv: list[str]) -> None:
     if host.root() != host.EMBEDDED:
         raise UserError("mammoth-sbs tune: works on the embedded host only; unset MAMMOTH_ROOT, or give --sbs-q auto "
                         "--sbs-s auto to a run on your Mammoth")
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser = Parser(add_help=False)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--share", default="0/1")  # i/n: every n-th pair from the i-th; how further GPUs are used
     own, words = parser.parse_known_args(argv)
-    model = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    model = Parser(add_help=False)
     model.add_argument("--model", default="")
     name = model.parse_known_args(words)[0].model
     if name.replace("-", "_") in host.MODELS:
         raise UserError(f"--model {name}: the stock method has no q and s; take --model {name}_sbs")
-    given = {word.split("=")[0] for word in words}
+    given = {spelled(word.split("=")[0]) for word in words}
     for flag, value in (("--sbs-q", "auto"), ("--sbs-s", "auto"), ("--seed", "0")):
         words += [] if flag in given else [flag, value]
     host_main = load_host()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 import shlex
@@ -14,6 +13,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from mammoth_sbs.errors import UserError
+from mammoth_sbs.parser import spelled, suggest
 
 KEYS = ("name", "base", "grid", "seeds", "threads")
 NOT_IN_A_CONFIG = {  # the sweep sets these itself
@@ -98,9 +98,7 @@ class _Reader:
         top = self.mapping(root, "the file")
         for key, (line, _) in top.items():
             if key not in KEYS:
-                near = difflib.get_close_matches(key, KEYS, n=1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise at(self.path, line, f"unknown key {key}{hint} There are: {', '.join(KEYS)}")
+                raise at(self.path, line, f"unknown key {key}{suggest(key, KEYS)} There are: {', '.join(KEYS)}")
         base_line = top["base"][0] if "base" in top else 1
         base = self.flags(top["base"][1]) if "base" in top else {}
         points = [Point(base | varied, tuple(varied)) for varied in self.grid(top["grid"][1])] if "grid" in top \
@@ -170,8 +168,8 @@ class _Reader:
         flag = None
         for word in given:
             if word.startswith("--"):
-                flag, _, value = word.partition("=")
-                self.add(found, flag, (value,) if value else (), self.line_of(node, flag))
+                name, _, value = word.partition("=")
+                flag = self.add(found, name, (value,) if value else (), self.line_of(node, name))
             elif flag is None:
                 self.fail(node, f"a command line of flags is needed; {word} comes before any flag")
             else:
@@ -185,13 +183,15 @@ class _Reader:
         pattern = re.compile(rf"(?<![\w-]){re.escape(flag)}(?![\w-])")
         return next((first + i + 1 for i, line in enumerate(lines) if pattern.search(line)), first + 1)
 
-    def add(self, flags: Flags, name: str, values: tuple[str, ...], line: int) -> None:
-        flag = f"--{name.lstrip('-')}"
+    def add(self, flags: Flags, name: str, values: tuple[str, ...], line: int) -> str:
+        """Under its one spelling, which is returned."""
+        flag = spelled(name)
         if flag in NOT_IN_A_CONFIG:
             raise at(self.path, line, f"{flag} does not belong here: {NOT_IN_A_CONFIG[flag]}")
         if flag in flags:
             raise at(self.path, line, f"{flag} is given twice, first in line {flags[flag].line}")
         flags[flag] = Flag(values, line)
+        return flag
 
     def grid(self, node: Node) -> list[Flags]:
         """All combinations of its axes; a list of grids is one after the other."""

@@ -12,6 +12,7 @@ from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments.config import Config, Point, words
 from mammoth_sbs.experiments.store import Store, digest, named, version
 from mammoth_sbs.models import load_host
+from mammoth_sbs.parser import program
 
 OF_EACH_RUN = ("--sbs-record", "--ckpt_name")  # files of a run: they must have a name of their own
 
@@ -48,7 +49,7 @@ class Run:
     def command(self) -> str:
         """How to make it by hand."""
         given = [word.replace("{id}", self.id) for word in words(self.point.flags)]
-        return shlex.join(["python", "main.py", *given, "--seed", str(self.args["seed"])])
+        return f"{program()} " + shlex.join([*given, "--seed", str(self.args["seed"])])
 
 
 def resolve(config: Config) -> list[Run]:

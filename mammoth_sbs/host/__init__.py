@@ -13,6 +13,7 @@ from types import ModuleType
 
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.host.data import accept_exported
+from mammoth_sbs.parser import spelled
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "vendor" / "mammoth"
 MODELS = ("er", "der", "derpp", "xder", "gem", "agem", "rpc", "fdr")
@@ -90,16 +91,18 @@ def load_main() -> ModuleType:
 
 
 def as_seen_from_here(argv: list[str]) -> list[str]:
-    """The same command line with paths, and defaults of paths, that stay right when the host changes the working
-    directory, as Mammoth does."""
-    words = []
-    for i, word in enumerate(argv):
+    """The same command line with flags as Mammoth spells them, and with paths, and defaults of paths, that stay right
+    when the host changes the working directory, as Mammoth does."""
+    words: list[str] = []
+    for word in argv:
         flag, equals, value = word.partition("=")
+        if word.startswith("--") and not word.startswith("--p-"):  # PuriDivER's, the only ones with dashes there
+            flag = spelled(flag)
         if flag in PATHS and equals:
-            word = f"{flag}={Path(value).absolute()}"
-        elif i and argv[i - 1] in PATHS:
-            word = str(Path(word).absolute())
-        words.append(word)
+            value = str(Path(value).absolute())
+        elif words and words[-1] in PATHS:
+            flag = str(Path(flag).absolute())
+        words.append(flag + equals + value)
     for flag, default in (("--base_path", "data"), ("--checkpoint_path", "checkpoints")):
         if flag not in (word.partition("=")[0] for word in words):
             words += [flag, str(Path(default).absolute())]

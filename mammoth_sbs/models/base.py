@@ -62,8 +62,8 @@ class SpeedSampled(Recorded):
     def get_parser(cls, parser: ArgumentParser) -> ArgumentParser:
         defaults = {"buffer_size": BUFFER_SIZE, **published(cls.stock, parser.get_default("dataset"))}
         saved = [name for name in defaults if parser.get_default(name) is not None]  # in Mammoth, by a checkpoint
+        add_sbs_args(parser, cls.inserts_each_step)  # first, as the help shows them
         super().get_parser(parser)
-        add_sbs_args(parser, cls.inserts_each_step)
         parser.set_defaults(**{name: value for name, value in defaults.items() if name not in saved})
         return parser
 

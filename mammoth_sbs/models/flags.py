@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from mammoth_sbs.host import EMBEDDED
+from mammoth_sbs import host
+from mammoth_sbs.core.samplers import sampler_names
 
 BUFFER_SIZE = 500
 OPEN = ("auto", "rule")  # what --sbs-q and --sbs-s take in place of a number
@@ -43,8 +44,13 @@ def epochs(text: str) -> int:
 
 def add_sbs_args(parser: argparse.ArgumentParser, inserts_each_step: bool) -> None:
     """The plugin's own flags. `--sbs-during` is for methods whose stock version inserts at every step."""
-    add = parser.add_argument
-    add("--sampler", default="speed", help="how the buffer's examples are chosen: speed (SBS), uniform, ...")
+
+    def add(flag: str, **kwargs: Any) -> None:
+        """Mammoth's parser takes flags as they are written, so there both ways are written."""
+        other = () if host.is_embedded() or "-" not in flag[2:] else (f"--{flag[2:].replace('-', '_')}",)
+        parser.add_argument(flag, *other, **kwargs)
+
+    add("--sampler", default="speed", help=f"how the buffer's examples are chosen: {', '.join(sampler_names())}")
     for side, which in (("q", "quickest"), ("s", "slowest")):
         add(f"--sbs-{side}", type=fraction(f"--sbs-{side}", OPEN), default=0.2,
             help=f"fraction of {which} learned examples left out; auto: searched on the rotation task at the end of "
@@ -79,6 +85,6 @@ def add_record_args(parser: argparse.ArgumentParser) -> None:
 
 def published(stock: str, dataset: str | None) -> dict[str, Any]:
     """The method's `best` hyper-parameters on a data set, or nothing for one that is not listed."""
-    with open(EMBEDDED / "models" / "config" / f"{stock}.yaml") as f:
+    with open(host.EMBEDDED / "models" / "config" / f"{stock}.yaml") as f:
         config = yaml.safe_load(f)
     return dict(config.get((dataset or "").replace("_", "-"), {}).get(BUFFER_SIZE, {}))

@@ -51,7 +51,7 @@ def test_a_bad_config_fails_before_the_first_run(text: str, message: str, do: Ca
     (["--jobs", "0"], "--jobs 0: at least 1"),
     (["--gpus-per-run", "1"], "--gpus-per-run: .*together with --ray"),
     (["--ray", "auto", "--jobs", "2"], "--jobs is for runs on this machine"),
-    (["--job", "2"], "unrecognized arguments: --job 2; see mammoth-sbs sweep --help"),
+    (["--job", "2"], "unknown flag --job; did you mean --jobs\\?; see mammoth-sbs sweep --help"),
 ])
 def test_a_bad_command_line(flags: list[str], message: str, do: Callable[..., Path]) -> None:
     with pytest.raises(UserError, match=f"^{message}"):

@@ -25,7 +25,7 @@ def test_a_result_is_that_of_its_command(do: Callable[..., Path], tmp_path: Path
     records = read_results(folder).values()
     assert len({json.dumps(record["results"]) for record in records}) == 4
     for record in records:
-        words = record["volatile"]["command"].removeprefix("python main.py ").split()
+        words = record["volatile"]["command"].removeprefix("mammoth-sbs run ").split()
         mammoth_main.main(mammoth_main.parse_args([*words, "--base_path", str(tmp_path / record["id"])]))
         (file,) = (tmp_path / record["id"]).rglob("*.json")
         assert json.loads(file.read_text())["results"] == record["results"]

@@ -95,8 +95,8 @@ def test_the_result_file_says_what_was_run(run: Callable) -> None:
 ])
 def test_the_recorded_command_gives_the_same_numbers(model: str, flags: str, run: Callable, tmp_path: Path) -> None:
     first = run(model, flags)
-    python, main, *words = shlex.split(first["command"])
-    assert (python, main) == ("python", "main.py")
+    program, command, *words = shlex.split(first["command"])
+    assert (program, command) == ("mammoth-sbs", "run")
     from utils.training import train
 
     it = mammoth_main.initialize(mammoth_main.parse_args(words))

@@ -13,6 +13,7 @@ if str(HERE) not in sys.path:
 import yaml  # noqa: E402
 
 from mammoth_sbs.errors import UserError, one_line  # noqa: E402
+from mammoth_sbs.parser import program, spelled  # noqa: E402
 
 import datasets  # noqa: E402
 from backbone import REGISTERED_BACKBONES, get_backbone  # noqa: E402
@@ -28,9 +29,7 @@ from utils.training import train  # noqa: E402
 def best_config(model: str, dataset: str, buffer_size: int | None) -> dict:
     """The method's published hyper-parameters on a data set; the nearest buffer size's, if there is none for this."""
     file = HERE / "models" / "config" / f"{model}.yaml"
-    config = flags.load_yaml(file).get(dataset) if file.exists() else None
-    if not config:
-        raise UserError(f"--model_config best: there is none for {model} on {dataset}; give --lr and the rest yourself")
+    config = (flags.load_yaml(file) if file.exists() else {}).get(dataset) or {}
     sizes = [key for key in config if isinstance(key, int)]
     general = {key: value for key, value in config.items() if not isinstance(key, int)}
     if not sizes:
@@ -44,53 +43,100 @@ def build_parser(cmd: list[str]) -> flags.ArgumentParser:
     What wins, from the strongest: the command line, a loaded checkpoint, `--model_config`, the method,
     `--dataset_config`, the data set.
     """
-    parser = flags.ArgumentParser(prog="main.py", allow_abbrev=False, add_help=False,
-                                  description="Continual learning: a method learns a data set task by task.")
+    parser = flags.ArgumentParser(prog=program(), usage="%(prog)s --model MODEL --dataset DATASET [flags]",
+                                  description=names(), add_help=False)
     flags.add_initial_args(parser)
     known = parser.parse_known_args(cmd)[0]
-    wants_help = "-h" in cmd or "--help" in cmd
     saved = read_checkpoint(known.loadcheck)["args"] if known.loadcheck else {}
-    for flag, names in (("model", get_model_names()), ("dataset", datasets.get_dataset_names())):
+    for flag, there in (("model", get_model_names()), ("dataset", datasets.get_dataset_names())):
         given = getattr(known, flag) or saved.get(flag)
-        if given is None and wants_help:
-            given = {"model": "er", "dataset": "seq-digits"}[flag]
+        if given is None and flag == "dataset" and wants_help(cmd):
+            given = "seq-digits"
         if given is None:
-            raise UserError(f"--{flag} is missing; there are: {', '.join(sorted(names))}")
-        setattr(known, flag, flags.one_of(flag, names, given))
+            raise UserError(f"--{flag} is missing; there are: {', '.join(sorted(there))}")
+        setattr(known, flag, flags.one_of(flag, there, given))
     known.dataset_config = known.dataset_config or saved.get("dataset_config")
     defaults = dict(datasets.get_dataset_names()[known.dataset].DEFAULTS)
     defaults |= flags.dataset_config(known.dataset, known.dataset_config)
+    origins = dict.fromkeys(defaults, known.dataset)
     parser.set_defaults(model=known.model, dataset=known.dataset, **defaults)
 
-    get_model_names()[known.model].get_parser(parser.add_argument_group(f"method {known.model}"))  # type: ignore[arg-type]
-    defaults |= {key: value for key, value in parser._defaults.items() if key not in ("model", "dataset")}
+    method = parser.add_argument_group(f"method {known.model}")
+    get_model_names()[known.model].get_parser(method)  # type: ignore[arg-type]
+    changed = {key: value for key, value in parser._defaults.items() if key not in ("model", "dataset")}
+    origins |= {key: known.model for key in changed if changed[key] != defaults.get(key)}
+    defaults |= changed
+    name = getattr(get_model_names()[known.model], "stock", known.model)  # a plugin may extend a stock method
+    best = best_config(name, known.dataset, _given_int(cmd, "--buffer_size"))
     if known.model_config == "best":
-        name = getattr(get_model_names()[known.model], "stock", known.model)  # a plugin may extend a stock method
-        defaults |= best_config(name, known.dataset, _given_int(cmd, "--buffer_size"))
+        if not best:
+            raise UserError(f"--model_config best: there is none for {name} on {known.dataset}; give --lr and the rest "
+                            "yourself")
+        defaults |= best
+    origins |= {key: f"{name}'s best config" for key, value in best.items() if defaults.get(key) == value}
     known.backbone = flags.one_of("backbone", REGISTERED_BACKBONES,
                                   known.backbone or saved.get("backbone") or defaults["backbone"])
     defaults["backbone"] = known.backbone
     flags.backbone_args(parser, known.backbone)
-    flags.add_experiment_args(parser)
+    flags.add_experiment_args(parser, defaults.get("n_tasks", datasets.get_dataset_names()[known.dataset].N_TASKS))
     flags.add_management_args(parser)
     parser.add_argument("--shared_first_task", help="file that holds the first task once it is trained: made by the "
                         "first of several runs that differ only after it, used by the others")
     parser.add_argument("-h", "--help", action="help", default=argparse.SUPPRESS, help="show this and exit")
+    parser._action_groups.insert(0, parser._action_groups.pop(parser._action_groups.index(method)))
     parser.set_defaults(**defaults)
     parser.own_defaults = {action.dest: action.default for action in parser._actions}
-    defaults |= {key: value for key, value in saved.items() if key not in ("loadcheck", "start_from", "stop_after")}
+    saved = {key: value for key, value in saved.items() if key not in ("loadcheck", "start_from", "stop_after")}
+    origins |= {key: "the checkpoint" for key in saved if saved[key] != defaults.get(key)}
+    defaults |= saved
     parser.set_defaults(**defaults)
     for action in parser._actions:
+        if action.dest in origins:
+            action.origin = f", by {origins[action.dest]}"  # type: ignore[attr-defined]
         if defaults.get(action.dest) is not None:
             action.required = False
     return parser
+
+
+def wants_help(cmd: list[str]) -> bool:
+    return "-h" in cmd or "--help" in cmd
+
+
+def names() -> str:
+    """What `--model`, `--dataset` and `--backbone` take, a line each."""
+    stock = [name for name in get_model_names() if f"{name}-sbs" in get_model_names()]
+    others = [name for name in get_model_names() if name.removesuffix("-sbs") not in stock]
+    return "\n".join([f"models     {' '.join(stock)}, each also as _sbs; {' '.join(others)}",
+                      f"data sets  {' '.join(datasets.get_dataset_names())}",
+                      f"networks   {' '.join(sorted(REGISTERED_BACKBONES))}"])
+
+
+OVERVIEW = """\
+usage: {prog} --model MODEL --dataset DATASET [flags]
+
+A method learns the classes of a data set task by task, and of old tasks it has no more than a small replay buffer.
+Three lines compare what may fill that buffer:
+
+  {prog} --model derpp --model_config best --dataset seq-digits --buffer_size 100
+      stock: the method as it is, with a buffer of its own
+  {prog} --model derpp_sbs --dataset seq-digits --buffer_size 100 --sampler uniform
+      uniform: filled at the end of each task, any example as likely as another
+  {prog} --model derpp_sbs --dataset seq-digits --buffer_size 100
+      SBS: likewise, from a band of the task without its quickest and its slowest learned examples
+
+After each task they print two accuracies: Class-IL, among all classes so far, and Task-IL, when it is known which
+task an image is of.
+
+{names}
+
+{prog} --model derpp_sbs --dataset seq-cifar100 --help lists the flags of these with their defaults."""
 
 
 def _given_int(cmd: list[str], flag: str) -> int | None:
     """The value of a whole-number flag that is typed in `cmd`."""
     for i, word in enumerate(cmd):
         value = word.partition("=")[2] or (cmd[i + 1] if i + 1 < len(cmd) else "")
-        if word.split("=")[0] == flag and value.isdigit():
+        if spelled(word.split("=")[0]) == flag and value.isdigit():
             return int(value)
     return None
 
@@ -98,6 +144,9 @@ def _given_int(cmd: list[str], flag: str) -> int | None:
 def parse_args(cmd: list[str] | None = None) -> argparse.Namespace:
     """The resolved arguments of a command line."""
     cmd = sys.argv[1:] if cmd is None else list(cmd)
+    if wants_help(cmd) and not any(spelled(word.split("=")[0]) in ("--model", "--loadcheck") for word in cmd):
+        flags.say(OVERVIEW.format(prog=program(), names=names()))
+        sys.exit()
     flags.no_duplicate_flags(cmd)
     try:
         parser = build_parser(cmd)
@@ -124,7 +173,7 @@ def parse_args(cmd: list[str] | None = None) -> argparse.Namespace:
     if args.seed is None:  # drawn, so that even this run can be repeated
         args.seed = int.from_bytes(__import__("os").urandom(4), "little")
     set_random_seed(args.seed)
-    args.command = "python main.py " + flags.command_line(args, parser)
+    args.command = f"{program()} " + flags.command_line(args, parser)
     return args
 
 

@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import shlex
 import sys
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 
 from mammoth_sbs.errors import UserError
+from mammoth_sbs.parser import Parser, spelled, suggest
 
 import backbone as backbones
 import datasets
 
 
-class ArgumentParser(argparse.ArgumentParser):
-    """Its errors are one line, and an unknown flag or name comes with the nearest one."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see --help")
+class ArgumentParser(Parser):
+    """Of a run."""
 
     own_defaults: dict[str, Any]  # before a loaded checkpoint changed them
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
-        """All of the command line. A typo comes before what is missing because of it."""
-        for word in args or ():
-            flag = word.split("=")[0]
-            if flag.startswith("--") and flag not in self._option_string_actions:
-                raise UserError(f"unknown flag {flag}{suggest(flag, self._option_string_actions)}; see --help")
-        parsed, unknown = self.parse_known_args(args, namespace)
-        if unknown:
-            raise UserError(f"{unknown[0]} belongs to no flag; see --help")
-        return parsed
-
-
-def suggest(given: str, known: Iterable[str]) -> str:
-    """'; did you mean ...?', if something known is near."""
-    near = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def one_of(flag: str, known: Iterable[str], given: str) -> str:
@@ -91,14 +71,14 @@ def add_initial_args(parser: argparse.ArgumentParser) -> None:
     """Flags that decide which other flags there are."""
     parser.add_argument("--model", help="the method")
     parser.add_argument("--dataset", help="the data set")
-    parser.add_argument("--backbone", help="the network (default: the data set's)")
+    parser.add_argument("--backbone", help="the network")
     parser.add_argument("--dataset_config", help="a named split or setting of the data set, such as 2tasks")
     parser.add_argument("--model_config", choices=["default", "best"], default="default",
                         help="best: the hyper-parameters of the method's paper for this data set")
     parser.add_argument("--loadcheck", help="checkpoint to load; its arguments become the defaults")
 
 
-def add_experiment_args(parser: argparse.ArgumentParser) -> None:
+def add_experiment_args(parser: argparse.ArgumentParser, n_tasks: int) -> None:
     """Flags of the experiment itself."""
     add = parser.add_argument_group("experiment").add_argument
     add("--lr", type=float, required=True, help="learning rate")
@@ -115,9 +95,9 @@ def add_experiment_args(parser: argparse.ArgumentParser) -> None:
     add("--joint", type=int, choices=(0, 1), default=0, help="1: all classes in one task")
     add("--validation", type=float, help="per cent of each class held out of training, evaluated in place of the "
                                          "test set until the end")
-    add("--n_tasks", type=at_least(1), help="cut the classes into this many tasks")
-    add("--max_classes", type=at_least(2), help="use the first classes only")
-    add("--train_per_class", type=at_least(1), help="use this many training images of each class")
+    add("--n_tasks", type=at_least(1), help=f"cut the classes into this many tasks (default: {n_tasks})")
+    add("--max_classes", type=at_least(2), help="use the first classes only (default: all)")
+    add("--train_per_class", type=at_least(1), help="use this many training images of each class (default: all)")
 
 
 def add_management_args(parser: argparse.ArgumentParser) -> None:
@@ -131,7 +111,7 @@ def add_management_args(parser: argparse.ArgumentParser) -> None:
     add("--savecheck", choices=["task", "last"], help="save a checkpoint after every task, or after the last")
     add("--ckpt_name", help="name of the checkpoints (default: made from model, data set and seed)")
     add("--start_from", type=at_least(0), help="index of the first task to train (default: where loadcheck ended)")
-    add("--stop_after", type=at_least(1), help="number of tasks after which to stop")
+    add("--stop_after", type=at_least(1), help="number of tasks after which to stop (default: all)")
     add("--device", help="cpu, cuda:0, ... (default: the first GPU, else the CPU)")
     add("--num_workers", type=at_least(0), help="accepted and not needed: batches are made in the training process")
     add("--debug_mode", type=binary, default=False, help="a few steps per epoch only")
@@ -165,7 +145,7 @@ def backbone_args(parser: argparse.ArgumentParser, name: str) -> None:
     """Flags of the network."""
     group = parser.add_argument_group("network")
     for flag, default in backbones.backbone_flags(name).items():
-        group.add_argument(f"--{flag}", type=at_least(1), default=default, help=f"of {name} (default: {default})")
+        group.add_argument(f"--{flag}", type=at_least(1), default=default, help=f"of {name}")
 
 
 def command_line(args: argparse.Namespace, parser: ArgumentParser) -> str:
@@ -183,7 +163,7 @@ def command_line(args: argparse.Namespace, parser: ArgumentParser) -> str:
 
 def no_duplicate_flags(cmd: list[str]) -> None:
     """Two values for one flag are a mistake; argparse would silently take the last."""
-    flags = [word.split("=")[0] for word in cmd if word.startswith("--")]
+    flags = [spelled(word.split("=")[0]) for word in cmd if word.startswith("--")]
     for flag in flags:
         if flags.count(flag) > 1:
             raise UserError(f"{flag} is given {flags.count(flag)} times; give it once")
