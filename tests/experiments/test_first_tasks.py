@@ -51,6 +51,8 @@ def test_who_shares_a_first_task(config: Callable[[str], Path]) -> None:
 
     points = groups("{model: [er_sbs], point: [{sbs-q: 0}, {sbs-s: 0}, {sampler: uniform}, {sampler: gss}]}")
     assert len(points) == 4 and len(set(points)) == 1 and points[0]
+    later = groups("{model: [er_sbs], later: [{sbs-q: 0.2}, {lr_later: 0.01}, {second_task: rotations}]}")
+    assert len(set(later)) == 1 and later[0]
     assert groups("{model: [er, agem]}") == [None, None]
     assert groups("{model: [er_sbs], sbs-during: [stock]}") == [None]
     assert groups("{model: [er_sbs], sbs-record: ['{id}.npz']}") == [None]

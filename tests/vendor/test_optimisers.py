@@ -48,3 +48,14 @@ def test_the_learning_rate_follows_the_schedule_and_starts_anew_with_each_task(
     monkeypatch.setattr(it.model, "end_epoch", lambda *_: rates.append(it.model.opt.param_groups[0]["lr"]))
     train(it.model, it.dataset, it.args)
     assert rates == pytest.approx(expected * 2)
+
+
+@pytest.mark.parametrize(("flags", "expected"), [
+    ("", [0.1] * 4), ("--lr_later 0.01", [0.1, 0.01, 0.01, 0.01]), ("--lr_later 0.2 0.3", [0.1, 0.2, 0.3, 0.3])])
+def test_a_learning_rate_per_task(flags: str, expected: list[float], start: Callable) -> None:
+    it = start("er", f"{FAST} --lr 0.1 {flags}")
+    for rate in expected:
+        it.dataset.get_data_loaders()
+        it.model.meta_begin_task(it.dataset)
+        assert [group["lr"] for group in it.model.opt.param_groups] == [rate]
+        it.model.meta_end_task(it.dataset)

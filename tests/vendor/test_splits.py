@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
+from mammoth_sbs.errors import UserError
 from tests.vendor.conftest import FAST, parse
 
 
@@ -113,3 +115,91 @@ def test_validation_ends_with_the_real_test_set(run: Callable, start: Callable, 
     class_il, task_il = evaluate(result["model"], plain.dataset)
     assert result["test"] == {"class_il": class_il, "task_il": task_il}
     assert [float(v) for v in printed] == [round(sum(v) / 2, 2) for v in (class_il, task_il)]
+
+
+# ---- an order of one's own, and other second tasks
+
+
+def digits_of(it: SimpleNamespace) -> list[tuple[list[int], list[int]]]:
+    """What is on the training and test images of every task, in the order of their labels."""
+    out = []
+    for _ in range(it.dataset.N_TASKS):
+        found = []
+        for part, source in zip(it.dataset.get_data_loaders(), (it.dataset.source.train, it.dataset.source.test),
+                                strict=True):
+            pairs = zip(part.dataset.targets.tolist(), source.labels[part.dataset.indexes].tolist(), strict=True)
+            found.append([digit for _, digit in sorted(set(pairs))])
+        out.append((found[0], found[1]))
+    return out
+
+
+@pytest.mark.parametrize(("flags", "expected"), [
+    ("--custom_class_order 7,6,2,3,0,1,5,9,8,4", [[7, 6, 2, 3, 0], [1, 5, 9, 8, 4]]),
+    ("--custom_class_order 7-6-2-3-0-1-5-9-8-4", [[7, 6, 2, 3, 0], [1, 5, 9, 8, 4]]),
+    ("--custom_class_order 5-9,4-0", [[5, 6, 7, 8, 9], [4, 3, 2, 1, 0]]),
+    ("--custom_class_order 0-9", [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]),
+    ("--custom_class_order 0-1,8,9 --max_classes 4", [[0, 1], [8, 9]]),  # A, then C
+    ("--custom_class_order 4,9 --max_classes 2 --permute_classes 1", [[4], [9]]),
+])
+def test_classes_arrive_in_the_order_that_is_given(start: Callable, flags: str, expected: list[list[int]]) -> None:
+    it = start("sgd", f"{FAST} --n_tasks 2 {flags}")
+    assert digits_of(it) == [(digits, digits) for digits in expected]
+    assert it.dataset.get_class_names() == [str(digit) for digits in expected for digit in digits]
+
+
+def test_classes_are_known_by_their_names() -> None:
+    from datasets.utils.tasks import custom_class_order
+
+    names = ["apple", "aquarium_fish", "baby", "bear"]
+    assert custom_class_order("bear,0,aquarium_fish,baby", names, 4).tolist() == [1, 2, 3, 0]
+    assert sorted(custom_class_order("baby,apple", names, 2).tolist()) == [0, 1, 2, 3]
+    assert custom_class_order("baby,apple", names, 2)[[2, 0]].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(("flags", "says"), [
+    ("--custom_class_order 0-8", "names 9 classes, and 10 are used; name as many, or give --max_classes 9"),
+    ("--custom_class_order 0-8,8", "class 8 is named twice"),
+    ("--custom_class_order 0-10", "'0-10' is no class; there are 0 to 9"),
+    ("--custom_class_order 0,one", "'one' is no class"),
+    ("--second_task rotations", "tasks of at least 3 classes, not 8 x 8 and 2"),
+    ("--second_task random-labels --n_tasks 1", "there is one task"),
+    ("--lr_later 0.1 -1", "--lr_later must be above 0, not -1"),
+])
+def test_orders_and_tasks_that_cannot_be(start: Callable, flags: str, says: str) -> None:
+    with pytest.raises(UserError, match=re.escape(says)):
+        start("sgd", f"{FAST} {flags}")
+
+
+def test_a_second_task_of_rotations(start: Callable) -> None:
+    it = start("sgd", f"{FAST} --n_tasks 2 --second_task rotations")
+    for first, second in zip(it.dataset.get_data_loaders(), it.dataset.get_data_loaders(), strict=True):
+        plain, turned = first.dataset, second.dataset
+        assert plain.indexes.tolist() == turned.indexes.tolist()
+        turns = turned.targets - 5 + 1  # labels 5, 6 and 7 are 90, 180 and 270 degrees
+        assert sorted(turns.unique().tolist()) == [1, 2, 3]
+        for before, after, k in zip(plain.data, turned.data, turns.tolist(), strict=True):
+            assert torch.equal(torch.rot90(before, k, (1, 2)), after)
+        assert not turned.transform.flip
+    assert it.dataset.get_offsets() == (5, 10)
+
+
+def test_a_second_task_of_random_labels(start: Callable) -> None:
+    it, other = (start("sgd", f"--n_tasks 2 --seed {seed} --second_task random-labels") for seed in (0, 1))
+    usual = start("sgd", "--n_tasks 2")
+    for one in (it, other, usual):
+        one.dataset.get_data_loaders()
+    for part, again, truth in zip(it.dataset.get_data_loaders(), other.dataset.get_data_loaders(),
+                                  usual.dataset.get_data_loaders(), strict=True):
+        assert torch.equal(part.dataset.data, truth.dataset.data)
+        labels, right = part.dataset.targets, truth.dataset.targets
+        assert sorted(labels.unique().tolist()) == [5, 6, 7, 8, 9]
+        assert 0.1 < (labels == right).float().mean() < 0.3  # a fifth, by chance
+        assert not torch.equal(labels, again.dataset.targets)
+
+
+def test_test_per_class(start: Callable) -> None:
+    for flags in ("", "--permute_classes 1 --seed 5", "--validation 20"):
+        it = start("sgd", f"{FAST} --test_per_class 4 {flags}")
+        for _ in range(5):
+            test = it.dataset.get_data_loaders()[1].dataset
+            assert torch.bincount(test.targets)[-2:].tolist() == [4, 4]

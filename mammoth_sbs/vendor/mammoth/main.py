@@ -158,6 +158,8 @@ def parse_args(cmd: list[str] | None = None) -> argparse.Namespace:
     args.backbone = args.backbone.replace("_", "-")
     if args.lr <= 0:
         raise UserError(f"--lr must be above 0, not {args.lr:g}")
+    if any(rate <= 0 for rate in args.lr_later or ()):
+        raise UserError(f"--lr_later must be above 0, not {min(args.lr_later):g}")
     if args.lr_scheduler == "None":
         args.lr_scheduler = None
     if args.lr_scheduler == "multisteplr" and not args.lr_milestones:

@@ -16,6 +16,7 @@ from mammoth_sbs.parser import Parser, spelled, suggest
 
 import backbone as backbones
 import datasets
+from datasets.utils.tasks import SECOND_TASKS
 
 
 class ArgumentParser(Parser):
@@ -82,6 +83,8 @@ def add_experiment_args(parser: argparse.ArgumentParser, n_tasks: int) -> None:
     """Flags of the experiment itself."""
     add = parser.add_argument_group("experiment").add_argument
     add("--lr", type=float, required=True, help="learning rate")
+    add("--lr_later", type=float, nargs="+", metavar="LR", help="learning rates of the tasks after the first; the last "
+        "one holds for all that follow (default: --lr)")
     add("--n_epochs", type=at_least(1), help="epochs per task")
     add("--batch_size", type=at_least(1), help="examples per step")
     add("--optimizer", choices=["sgd", "adam", "adamw", "adagrad"], default="sgd", help="optimiser")
@@ -98,6 +101,12 @@ def add_experiment_args(parser: argparse.ArgumentParser, n_tasks: int) -> None:
     add("--n_tasks", type=at_least(1), help=f"cut the classes into this many tasks (default: {n_tasks})")
     add("--max_classes", type=at_least(2), help="use the first classes only (default: all)")
     add("--train_per_class", type=at_least(1), help="use this many training images of each class (default: all)")
+    add("--test_per_class", type=at_least(1), help="evaluate on this many images of each class (default: all)")
+    add("--custom_class_order", metavar="CLASSES", help="the order in which classes arrive, by number, range or name: "
+        "0-24,50-74. As many as there are classes, or as --max_classes says; --permute_classes is ignored (default: "
+        "the data set's own)")
+    add("--second_task", choices=SECOND_TASKS, help="what the second task is instead of its classes: the first task's "
+        "images turned by 90, 180 or 270 degrees, with the turn as class; or its own images with random labels")
 
 
 def add_management_args(parser: argparse.ArgumentParser) -> None:

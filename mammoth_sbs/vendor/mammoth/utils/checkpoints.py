@@ -24,8 +24,9 @@ NOT_OF_THE_RUN = {"command", "loadcheck", "start_from", "stop_after", "savecheck
                   "results_path", "checkpoint_path", "device", "num_workers", "non_verbose", "disable_log",
                   "enable_other_metrics", "eval_epochs", "shared_first_task", "sbs_record",
                   "sbs_record_every", "sbs_record_scores"}
-# they choose from it when it has been learned
-NOT_OF_THE_FIRST_TASK = {"sampler", "sbs_score", "sbs_q", "sbs_s", "sbs_grid", "sbs_tune", "sbs_tune_epochs"}
+# they choose from it when it has been learned, or are about the tasks after it
+NOT_OF_THE_FIRST_TASK = {"sampler", "sbs_score", "sbs_q", "sbs_s", "sbs_grid", "sbs_tune", "sbs_tune_epochs",
+                         "lr_later", "second_task"}
 
 
 def save_checkpoint(path: str | Path, model: ContinualModel, args: Namespace, tasks_done: int, results: list,

@@ -15,6 +15,7 @@ from mammoth_sbs.errors import UserError
 from mammoth_sbs.few import per_class
 
 from datasets.utils.sources import Images, load
+from datasets.utils.tasks import ROTATIONS, check_second_task, custom_class_order, make_second_task
 from utils.augmentations import Augment, DeNormalize, Normalize, to_float
 from utils.conf import base_path
 
@@ -103,7 +104,11 @@ class ContinualDataset:
         self.N_CLASSES_PER_TASK = self.N_CLASSES // self.N_TASKS
         self.input_shape = self.source.train.images.shape[1:]
         self.class_order = np.arange(found)
-        if args.permute_classes:
+        if args.second_task:
+            check_second_task(args, self.N_TASKS, self.N_CLASSES_PER_TASK, self.input_shape[1:])
+        if args.custom_class_order:
+            self.class_order = custom_class_order(args.custom_class_order, self.source.classes, self.N_CLASSES)
+        elif args.permute_classes:
             self.class_order = np.random.RandomState(args.seed % 2**32).permutation(found)
         self.train_loader: TaskLoader
         self.test_loaders: list[TaskLoader] = []
@@ -142,7 +147,8 @@ def store_masked_loaders(train: Images, test: Images, setting: ContinualDataset)
     """Cut the next task out of the whole data: only its images are copied out of the (memory-mapped) whole."""
     args = setting.args
     setting.c_task += 1
-    first, end = setting.get_offsets()
+    second = args.second_task if setting.c_task == 1 else None
+    first, end = setting.get_offsets(0 if second == ROTATIONS else None)
     labels = setting.class_order[train.labels]
     rows = np.arange(len(labels))
     test_data, test_labels = test.images, setting.class_order[test.labels]
@@ -153,6 +159,9 @@ def store_masked_loaders(train: Images, test: Images, setting: ContinualDataset)
         rows = np.setdiff1d(rows, test_rows)
     if args.train_per_class:  # the same few images for every seed, split and order of classes
         rows = rows[per_class(train.labels[rows], args.train_per_class, 0)]
+    if args.test_per_class:
+        classes = (train if args.validation else test).labels[test_rows]
+        test_rows = test_rows[per_class(classes, args.test_per_class, 0)]
     rows = rows[(labels[rows] >= first) & (labels[rows] < end)]
     test_rows = test_rows[(test_labels[test_rows] >= first) & (test_labels[test_rows] < end)]
 
@@ -162,6 +171,9 @@ def store_masked_loaders(train: Images, test: Images, setting: ContinualDataset)
     train_set = wrap(train.images, labels, rows, setting.get_transform())
     test_set = wrap(test_data, test_labels, test_rows, Augment(setting.get_normalization_transform()))
     seed = (args.seed * 1_000_003 + setting.c_task) % 2**63  # a task's order does not depend on what came before
+    if second:
+        for i, part in enumerate((train_set, test_set)):
+            make_second_task(second, part, *setting.get_offsets(), seed + i)
     setting.train_loader = TaskLoader(train_set, args.batch_size, shuffle=True, drop_last=args.drop_last, seed=seed)
     setting.test_loaders.append(TaskLoader(test_set, max(args.batch_size, 256)))
     return setting.train_loader, setting.test_loaders[-1]

@@ -40,8 +40,8 @@ class ContinualModel(nn.Module):
         self.n_tasks = self.N_TASKS = dataset.N_TASKS
         self.cpt = dataset.N_CLASSES_PER_TASK
         self.net.to(self.device)
-        self.opt = self.get_optimizer()
         self._current_task = 0
+        self.opt = self.get_optimizer()
         self._n_past_classes = self._n_seen_classes = -1
         self._observe_fields = set(inspect.signature(self.observe).parameters)
 
@@ -65,13 +65,15 @@ class ContinualModel(nn.Module):
         return self._n_seen_classes - self._n_past_classes
 
     def get_optimizer(self) -> optim.Optimizer:
-        """A new optimiser, as the flags say."""
+        """A new optimiser for the current task, as the flags say."""
         args, params = self.args, list(self.net.parameters())
+        later = args.lr_later if self._current_task else None
+        lr = later[min(self._current_task, len(later)) - 1] if later else args.lr
         if args.optimizer == "sgd":
-            return optim.SGD(params, lr=args.lr, weight_decay=args.optim_wd, momentum=args.optim_mom,
+            return optim.SGD(params, lr=lr, weight_decay=args.optim_wd, momentum=args.optim_mom,
                              nesterov=args.optim_nesterov)
         kinds = {"adam": optim.Adam, "adamw": optim.AdamW, "adagrad": optim.Adagrad}
-        return kinds[args.optimizer](params, lr=args.lr, weight_decay=args.optim_wd)
+        return kinds[args.optimizer](params, lr=lr, weight_decay=args.optim_wd)
 
     def get_offsets(self, task: int) -> tuple[int, int]:
         return self.dataset.get_offsets(task)
