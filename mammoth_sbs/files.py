@@ -31,6 +31,12 @@ def write_atomically(path: str | Path, write: Callable[[IO[bytes]], object], wha
         raise UserError(f"cannot write the {what} {path}: {reason}; what was there before is untouched") from None
 
 
+def shipped(path: str | Path) -> Path:
+    """A file or folder that comes with the package: inside it once installed, beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    return package / path if (package / Path(path).parts[0]).exists() else package.parent / path
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

@@ -41,6 +41,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see {self.prog} --help")
 
+    def all_flags(self) -> set[str]:
+        """Its own, and those of its actions."""
+        actions = [part for action in self._actions if isinstance(action, argparse._SubParsersAction)
+                   for part in action.choices.values()]
+        return set(self._option_string_actions).union(*(part.all_flags() for part in actions))
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         known = {flag.replace("_", "-"): flag for flag in self._option_string_actions}
         words = []
@@ -51,12 +57,11 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """All of the command line. A typo comes before what is missing because of it."""
-        known = {flag.replace("_", "-") for flag in self._option_string_actions}
+        known = self.all_flags()
         for word in sys.argv[1:] if args is None else args:
             flag = word.partition("=")[0]
-            if flag.startswith("--") and flag.replace("_", "-") not in known:
-                raise UserError(f"unknown flag {flag}{suggest(flag, self._option_string_actions)}; "
-                                f"see {self.prog} --help")
+            if flag.startswith("--") and flag.replace("_", "-") not in (name.replace("_", "-") for name in known):
+                raise UserError(f"unknown flag {flag}{suggest(flag, known)}; see {self.prog} --help")
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
             raise UserError(f"{unknown[0]} belongs to no flag; see {self.prog} --help")

@@ -89,9 +89,11 @@ def test_commands_take_both_spellings() -> None:
     parser = Parser(prog="x")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--base_path")
-    parser.add_argument("rest", nargs="*")
-    args = parser.parse_args(["--dry_run", "--base-path", "a_b-c", "d-e_f"])
-    assert (args.dry_run, args.base_path, args.rest) == (True, "a_b-c", ["d-e_f"])
+    args = parser.parse_args(["--dry_run", "--base-path", "a_b-c"])
+    assert (args.dry_run, args.base_path) == (True, "a_b-c")
+    part = parser.add_subparsers(parser_class=Parser).add_parser("part")
+    part.add_argument("--to_there")
+    assert parser.parse_args(["part", "--to-there", "a"]).to_there == "a"
     with pytest.raises(UserError, match=r"^unknown flag --dry_runs; did you mean --dry-run\?; see x --help"):
         parser.parse_args(["--dry_runs"])
 

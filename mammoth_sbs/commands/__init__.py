@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 
+from mammoth_sbs import __version__
 from mammoth_sbs.errors import UserError, one_line
 from mammoth_sbs.parser import Parser, suggest
 
@@ -20,6 +21,9 @@ COMMANDS = {
     "pack": "make one file of the runs of a sweep",
     "figure": "draw the paper's figures and tables from the runs of a sweep",
     "report": "one page with every run, to filter and to read",
+    "configs": "list or copy the sweeps and examples that come with the package",
+    "patch": "print the patch for a Mammoth checkout",
+    "completion": "print what makes a shell complete commands and flags",
 }
 
 
@@ -30,8 +34,11 @@ def main(argv: list[str] | None = None) -> None:
     if not argv or argv[0] in ("-h", "--help"):
         print("usage: mammoth-sbs COMMAND ...\n")
         for name, text in COMMANDS.items():
-            print(f"  {name:8} {text}")
-        print("\nmammoth-sbs COMMAND --help says more.")
+            print(f"  {name:10} {text}")
+        print("\nmammoth-sbs COMMAND --help says more; mammoth-sbs --version is what it says.")
+        return
+    if argv[0] == "--version":
+        print(f"mammoth-sbs {__version__}")
         return
     if argv[0] not in COMMANDS:
         raise UserError(f"mammoth-sbs {argv[0]}: no such command{suggest(argv[0], COMMANDS)} "

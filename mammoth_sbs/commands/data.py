@@ -12,10 +12,9 @@ from mammoth_sbs.errors import UserError
 from mammoth_sbs.host.data import PLACES, export, listing, mammoth_accepts
 
 
-def main(argv: list[str]) -> None:
-    """List the data sets, or export some."""
-    parser = Parser(prog="mammoth-sbs data", allow_abbrev=False, description=__doc__)
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
+def parser() -> Parser:
+    it = Parser(prog="mammoth-sbs data", description=__doc__)
+    actions = it.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
     show = actions.add_parser("list", help="what is there, and who accepts it")
     write = actions.add_parser("export", help="write CIFAR-10, CIFAR-100 and Tiny ImageNet as torchvision's and "
                                               "Mammoth's files, from whatever form they are found in")
@@ -27,7 +26,12 @@ def main(argv: list[str]) -> None:
     write.add_argument("--train_per_class", type=number, metavar="N",
                        help="only N training images of each class, those that a run with this flag takes")
     write.add_argument("--test_per_class", type=number, metavar="N", help="only N test images of each class")
-    args = parser.parse_args(argv)
+    return it
+
+
+def main(argv: list[str]) -> None:
+    """List the data sets, or export some."""
+    args = parser().parse_args(argv)
     os.environ.pop("MAMMOTH_ROOT", None)  # it is the embedded host that finds data in many forms
     host.activate()
     base = Path(args.base_path).expanduser().resolve()

@@ -12,12 +12,16 @@ from mammoth_sbs.host.doctor import examine
 from mammoth_sbs.models import load_host
 
 
+def parser() -> Parser:
+    it = Parser(prog="mammoth-sbs doctor", description=__doc__)
+    it.add_argument("--mammoth", metavar="CHECKOUT", help="look at this Mammoth (default: MAMMOTH_ROOT, else the "
+                                                          "embedded host)")
+    it.add_argument("--base_path", default="data", metavar="DIR", help="where data sets are")
+    return it
+
+
 def main(argv: list[str]) -> None:
-    parser = Parser(prog="mammoth-sbs doctor", description=__doc__)
-    parser.add_argument("--mammoth", metavar="CHECKOUT", help="look at this Mammoth (default: MAMMOTH_ROOT, else the "
-                                                              "embedded host)")
-    parser.add_argument("--base_path", default="data", metavar="DIR", help="where data sets are (default: data)")
-    args = parser.parse_args(argv)
+    args = parser().parse_args(argv)
     base = Path(args.base_path).expanduser().resolve()  # before Mammoth changes the working directory
     if args.mammoth:
         os.environ["MAMMOTH_ROOT"] = args.mammoth

@@ -41,16 +41,20 @@ def selected(args: argparse.Namespace) -> list[Run]:
     return runs
 
 
+def parser() -> Parser:
+    it = Parser(prog="mammoth-sbs figure",
+                description="Figures of the paper from the runs of a sweep: PNG and SVG, the CSV of what is drawn, "
+                            "and tables in Markdown and LaTeX.")
+    it.add_argument("kind", choices=list(KINDS), metavar="KIND",
+                    help="bars: stock against SBS per method; heatmap: difference to uniform over (q, s); "
+                         "samplers: Table 1, beside the paper's numbers")
+    add_selection(it)
+    it.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="where the files go")
+    return it
+
+
 def main(argv: list[str]) -> None:
     """Draw one kind of figure."""
-    parser = Parser(prog="mammoth-sbs figure", allow_abbrev=False,
-                    description="Figures of the paper from the runs of a sweep: PNG and SVG, the CSV of what is drawn, "
-                                "and tables in Markdown and LaTeX.")
-    parser.add_argument("kind", choices=KINDS, metavar="KIND",
-                        help="bars: stock against SBS per method; heatmap: difference to uniform over (q, s); "
-                             "samplers: Table 1, beside the paper's numbers")
-    add_selection(parser)
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="where the files go")
-    args = parser.parse_args(argv)
+    args = parser().parse_args(argv)
     for file in KINDS[args.kind].write(selected(args), args.out, args.common_seeds):
         print(file)

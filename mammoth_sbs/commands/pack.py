@@ -8,13 +8,17 @@ from mammoth_sbs.commands import Parser
 from mammoth_sbs.experiments.store import Store
 
 
+def parser() -> Parser:
+    it = Parser(prog="mammoth-sbs pack",
+                description="RESULTS becomes RESULTS.jsonl, a run per line. Sweeps, figures and reports that are "
+                            "given RESULTS read it like the folder; after more runs there, pack it again.")
+    it.add_argument("results", type=Path, nargs="+", metavar="RESULTS",
+                    help="folders that `mammoth-sbs sweep` has written")
+    return it
+
+
 def main(argv: list[str]) -> None:
-    parser = Parser(prog="mammoth-sbs pack", allow_abbrev=False,
-                    description="RESULTS becomes RESULTS.jsonl, a run per line. Sweeps, figures and reports that are "
-                                "given RESULTS read it like the folder; after more runs there, pack it again.")
-    parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS",
-                        help="folders that `mammoth-sbs sweep` has written")
-    for folder in parser.parse_args(argv).results:
+    for folder in parser().parse_args(argv).results:
         store = Store(folder)
         with store.locked():
             file = store.pack()

@@ -11,15 +11,18 @@ from mammoth_sbs.figures.output import write_text
 from mammoth_sbs.figures.report import page
 
 
+def parser() -> Parser:
+    it = Parser(prog="mammoth-sbs report",
+                description="One self-contained page: every run, filters by method and data set, the figures, and "
+                            "the command that reproduces each number.")
+    add_selection(it)
+    it.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE.html", help="the page")
+    return it
+
+
 def main(argv: list[str]) -> None:
     """Write the page."""
-    parser = Parser(prog="mammoth-sbs report", allow_abbrev=False,
-                    description="One self-contained page: every run, filters by method and data set, the figures, and "
-                                "the command that reproduces each number.")
-    add_selection(parser)
-    parser.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE.html",
-                        help="the page (default: report.html)")
-    args = parser.parse_args(argv)
+    args = parser().parse_args(argv)
     runs = selected(args)
     chosen = [f"--where {shlex.quote(f'{flag}={value}')}" for flag, value in args.where]
     chosen += ["--common-seeds"] * args.common_seeds

@@ -5,8 +5,22 @@ from __future__ import annotations
 import sys
 
 from mammoth_sbs import host
+from mammoth_sbs.commands import Parser
 from mammoth_sbs.errors import one_line
 from mammoth_sbs.models import load_host
+
+
+def parser() -> Parser:
+    """All flags of all models, for a shell to complete; a run itself has those of its own model."""
+    module = load_host()
+    names = {"model": sorted(name.replace("-", "_") for name in module.get_model_names()),
+             "dataset": list(module.datasets.get_dataset_names()), "backbone": sorted(module.REGISTERED_BACKBONES)}
+    it = Parser(prog="mammoth-sbs run", conflict_handler="resolve")
+    for model in names["model"]:
+        for action in module.build_parser(["--model", model, "--dataset", "seq-digits"])._actions:
+            action.choices = names.get(action.dest, action.choices)
+            it._add_action(action)
+    return it
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -11,14 +11,16 @@ from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments.config import Flag, read_config
 from mammoth_sbs.experiments.executors import get_executor
 from mammoth_sbs.experiments.store import Store
+from mammoth_sbs.files import shipped
 
 
 def parser() -> Parser:
-    it = Parser(prog="mammoth-sbs sweep", allow_abbrev=False,
-                     description="Execute the runs of a grid. What is finished is skipped: start it again after "
-                                 "whatever happened, or with more seeds.")
+    it = Parser(prog="mammoth-sbs sweep",
+                description="Execute the runs of a grid. What is finished is skipped: start it again after "
+                            "whatever happened, or with more seeds.")
     add = it.add_argument
-    add("config", type=Path, metavar="CONFIG.yaml", help="base command line, grid and seeds")
+    add("config", type=Path, metavar="CONFIG.yaml", help="base command line, grid and seeds; may be one that "
+                                                             "`mammoth-sbs configs` lists")
     add("--results", type=Path, metavar="DIR", help="one JSON file per finished run (default: results/<name>)")
     add("--base_path", metavar="DIR", help="where the data sets are, instead of what the config says")
     add("--dry-run", action="store_true", help="list the runs and the expected time")
@@ -37,7 +39,8 @@ def main(argv: list[str]) -> None:
     args = parser().parse_args(argv)
     if os.environ.get("MAMMOTH_ROOT"):
         raise UserError("MAMMOTH_ROOT is set, but sweeps run on the embedded host only; unset it")
-    config = read_config(args.config)
+    ours = shipped(args.config)
+    config = read_config(ours if ours.is_file() and not args.config.exists() else args.config)
     if args.base_path is not None:
         for point in config.points:
             point.flags["--base_path"] = Flag((args.base_path,), config.base_line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import SUPPRESS
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,13 @@ Stopped at any moment, the same command goes on where it was.
 """
 
 
+def parser() -> Parser:
+    it = Parser(prog="mammoth-sbs tune", add_help=False)
+    it.add_argument("--out", type=Path)
+    it.add_argument("--share", default="0/1", help=SUPPRESS)  # i/n: every n-th pair from the i-th, for further GPUs
+    return it
+
+
 def main(argv: list[str]) -> None:
     """`mammoth-sbs tune`."""
     if not argv or "-h" in argv or "--help" in argv:
@@ -35,10 +43,7 @@ def main(argv: list[str]) -> None:
     if host.root() != host.EMBEDDED:
         raise UserError("mammoth-sbs tune: works on the embedded host only; unset MAMMOTH_ROOT, or give --sbs-q auto "
                         "--sbs-s auto to a run on your Mammoth")
-    parser = Parser(add_help=False)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--share", default="0/1")  # i/n: every n-th pair from the i-th; how further GPUs are used
-    own, words = parser.parse_known_args(argv)
+    own, words = parser().parse_known_args(argv)
     model = Parser(add_help=False)
     model.add_argument("--model", default="")
     name = model.parse_known_args(words)[0].model

@@ -23,7 +23,8 @@ import mammoth_sbs
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.files import write_atomically
 
-NOT_IN_A_RUN = ("commands", "experiments", "figures", "host/doctor.py", "moved.py", "__main__.py")  # no run executes it
+NOT_IN_A_RUN = ("commands", "configs", "examples", "experiments", "figures", "host/doctor.py", "moved.py",
+                "__main__.py")  # no run executes it
 SAME_NUMBERS = Path(__file__).with_name("versions.txt")
 FIRST_FLAGS = frozenset({  # of version 0.1: always part of what a run is
     "align_bn", "alpha", "as_paper", "backbone", "batch_size", "beta", "buffer_size", "constr_eta",
