@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from mammoth_sbs.errors import UserError
+from mammoth_sbs.errors import UserError, reason
 
 
 def write_atomically(path: str | Path, write: Callable[[IO[bytes]], object], what: str) -> None:
@@ -27,8 +27,8 @@ def write_atomically(path: str | Path, write: Callable[[IO[bytes]], object], wha
     except (OSError, RuntimeError) as e:  # torch.save turns a full disk into a RuntimeError
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
-        reason = (e.strerror if isinstance(e, OSError) else None) or str(e).splitlines()[0]
-        raise UserError(f"cannot write the {what} {path}: {reason}; what was there before is untouched") from None
+        why = (e.strerror if isinstance(e, OSError) else None) or reason(e)
+        raise UserError(f"cannot write the {what} {path}: {why}; what was there before is untouched") from None
 
 
 def shipped(path: str | Path) -> Path:

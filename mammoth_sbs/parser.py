@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mammoth_sbs.errors import UserError
+from mammoth_sbs.values import Range
 
 
 def program() -> str:
@@ -47,6 +48,10 @@ class Parser(argparse.ArgumentParser):
                    for part in action.choices.values()]
         return set(self._option_string_actions).union(*(part.all_flags() for part in actions))
 
+    def unknown(self, flag: str) -> str:
+        """What to say about a flag that is not among these."""
+        return f"unknown flag {flag}{suggest(flag, self.all_flags())}"
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         known = {flag.replace("_", "-"): flag for flag in self._option_string_actions}
         words = []
@@ -61,7 +66,7 @@ class Parser(argparse.ArgumentParser):
         for word in sys.argv[1:] if args is None else args:
             flag = word.partition("=")[0]
             if flag.startswith("--") and flag.replace("_", "-") not in (name.replace("_", "-") for name in known):
-                raise UserError(f"unknown flag {flag}{suggest(flag, known)}; see {self.prog} --help")
+                raise UserError(f"{self.unknown(flag)}; see {self.prog} --help")
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
             raise UserError(f"{unknown[0]} belongs to no flag; see {self.prog} --help")
@@ -69,9 +74,14 @@ class Parser(argparse.ArgumentParser):
 
 
 class Defaults(argparse.RawDescriptionHelpFormatter):
-    """Every flag's default stands in the help, and its `origin`; unless the help names it in words of its own."""
+    """Every flag's default stands in the help, and its `origin`, unless the help names it in words of its own; and the
+    range of every number."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
+        text = self._with_default(action)
+        return f"{text} [{action.type.range}]" if isinstance(action.type, Range) else text
+
+    def _with_default(self, action: argparse.Action) -> str | None:
         default, text = action.default, action.help or ""
         if action.required:
             return f"{text} (required)"

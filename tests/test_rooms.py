@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from tests.conftest import REPO
 
 PACKAGE = REPO / "mammoth_sbs"
-GROUND = {"errors", "few", "files", "metrics", "moved", "parser"}  # what everybody may use; it uses nobody
+GROUND = {"errors", "few", "files", "metrics", "moved", "parser", "values"}  # what everybody may use; it uses nobody
 MAY_IMPORT = {  # room: rooms it may import
     "core": set(),
     "host": set(),
@@ -81,6 +82,18 @@ def test_only_commands_read_the_command_line() -> None:
             tree = ast.parse(file.read_text(encoding="utf-8"))
             read = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "argv"]
             assert not read, f"{file.relative_to(PACKAGE)} reads sys.argv"
+
+
+def test_text_files_are_utf_8_whatever_the_locale() -> None:
+    """Whoever opens a text file says so."""
+    scripts = [path for path in (REPO / "scripts").iterdir() if b"env python" in path.read_bytes()[:30]]
+    for file in (*PACKAGE.rglob("*.py"), *(REPO / "examples").rglob("*.py"), *scripts):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            call = ast.unparse(node) if isinstance(node, ast.Call) else ""
+            opens = re.match(r"(\S+\.)?(fdopen|(?<!os\.)(?<!Image\.)(?<!tarfile\.)open)\(", call)
+            binary = re.search(r"'[rwax]\+?b\+?'", call)
+            if (opens and not binary) or re.match(r"\S+\.(read|write)_text\(", call):
+                assert "encoding='utf-8'" in call, f"{file.relative_to(REPO)}, line {node.lineno}: {call}"
 
 
 def test_the_package_is_imported_at_once_and_without_torch() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 
@@ -27,8 +28,16 @@ COMMANDS = {
 }
 
 
+def never_fail_to_print() -> None:
+    """A name that the terminal's encoding does not have is printed with escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main(argv: list[str] | None = None) -> None:
     """Hand the rest of the command line to the subcommand's `main`."""
+    never_fail_to_print()
     if argv is None:
         argv, sys.excepthook = sys.argv[1:], one_line
     if not argv or argv[0] in ("-h", "--help"):
@@ -41,7 +50,7 @@ def main(argv: list[str] | None = None) -> None:
         print(f"mammoth-sbs {__version__}")
         return
     if argv[0] not in COMMANDS:
-        raise UserError(f"mammoth-sbs {argv[0]}: no such command{suggest(argv[0], COMMANDS)} "
+        raise UserError(f"mammoth-sbs {argv[0]}: no such command{suggest(argv[0], COMMANDS) or '.'} "
                         f"There are: {', '.join(COMMANDS)}")
     try:
         importlib.import_module(f"{__name__}.{argv[0]}").main(argv[1:])

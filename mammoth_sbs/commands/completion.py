@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from pathlib import Path
 
 from mammoth_sbs.commands import COMMANDS, Parser
 from mammoth_sbs.errors import UserError
+from mammoth_sbs.values import path
 
 
 def parser() -> Parser:
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> None:
     parts = {name: importlib.import_module(f"mammoth_sbs.commands.{name}").parser() for name in COMMANDS}
     for name, part in parts.items():
         for action in part._actions:
-            if action.type is Path or "DIR" in str(action.metavar) or "FILE" in str(action.metavar):
+            if action.type is path or "DIR" in str(action.metavar) or "FILE" in str(action.metavar):
                 action.complete = shtab.FILE
         parents = [part, parts["run"]] if name == "tune" else [part]  # tune takes all flags of run
         commands.add_parser(name, help=COMMANDS[name], parents=parents, add_help=False, conflict_handler="resolve")

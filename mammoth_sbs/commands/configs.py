@@ -11,6 +11,7 @@ from mammoth_sbs.commands import Parser
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.files import shipped, write_atomically
 from mammoth_sbs.parser import suggest
+from mammoth_sbs.values import path, text
 
 KINDS = {"configs": (".yaml",), "examples": (".py", ".ipynb")}
 
@@ -22,8 +23,9 @@ def parser() -> Parser:
     actions = it.add_subparsers(dest="action", metavar="ACTION", parser_class=Parser)
     actions.add_parser("list", help="what there is; also without ACTION")
     copy = actions.add_parser("copy", help="copy files or folders, or all of it")
-    copy.add_argument("names", nargs="*", metavar="NAME", help="as listed, or a folder of them (default: all)")
-    copy.add_argument("--to", type=Path, default=Path(), metavar="DIR", help="where they go")
+    copy.add_argument("names", type=text, nargs="*", metavar="NAME",
+                      help="as listed, or a folder of them (default: all)")
+    copy.add_argument("--to", type=path, default=Path(), metavar="DIR", help="where they go")
     return it
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from mammoth_sbs import host
 from mammoth_sbs.commands import Parser
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.host.data import PLACES, export, listing, mammoth_accepts
+from mammoth_sbs.values import at_least, path, text
 
 
 def parser() -> Parser:
@@ -19,13 +19,14 @@ def parser() -> Parser:
     write = actions.add_parser("export", help="write CIFAR-10, CIFAR-100 and Tiny ImageNet as torchvision's and "
                                               "Mammoth's files, from whatever form they are found in")
     for action in (show, write):
-        action.add_argument("--base_path", default="data", metavar="DIR", help="where data sets are (default: data)")
-    write.add_argument("names", nargs="*", metavar="NAME",
+        action.add_argument("--base_path", type=path, default=Path("data"), metavar="DIR",
+                            help="where data sets are (default: data)")
+    write.add_argument("names", type=text, nargs="*", metavar="NAME",
                        help=f"of {', '.join(PLACES)} (default: those that are there)")
-    write.add_argument("--to", type=Path, required=True, metavar="DIR", help="the --base_path to be")
-    write.add_argument("--train_per_class", type=number, metavar="N",
+    write.add_argument("--to", type=path, required=True, metavar="DIR", help="the --base_path to be")
+    write.add_argument("--train_per_class", type=at_least(1), metavar="N",
                        help="only N training images of each class, those that a run with this flag takes")
-    write.add_argument("--test_per_class", type=number, metavar="N", help="only N test images of each class")
+    write.add_argument("--test_per_class", type=at_least(1), metavar="N", help="only N test images of each class")
     return it
 
 
@@ -34,7 +35,7 @@ def main(argv: list[str]) -> None:
     args = parser().parse_args(argv)
     os.environ.pop("MAMMOTH_ROOT", None)  # it is the embedded host that finds data in many forms
     host.activate()
-    base = Path(args.base_path).expanduser().resolve()
+    base = args.base_path.expanduser().resolve()
     if args.action == "list":
         print(f"data sets under {base}")
         for name, state in listing(base):
@@ -48,12 +49,6 @@ def main(argv: list[str]) -> None:
     for name in names or there(base):
         print(f"{export(name, str(base), to, args.train_per_class, args.test_per_class)}: "
               f"Mammoth: {mammoth_accepts(name, to)}", flush=True)
-
-
-def number(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a whole number from 1 is needed, not {text}")
-    return int(text)
 
 
 def there(base: Path) -> list[str]:

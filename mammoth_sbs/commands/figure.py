@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from mammoth_sbs.commands import Parser
 from mammoth_sbs.figures import KINDS
 from mammoth_sbs.figures.results import Run, group, load
+from mammoth_sbs.values import path, text
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """The flags that say which runs."""
     add = parser.add_argument
-    add("results", type=Path, nargs="+", metavar="RESULTS", help="folders that `mammoth-sbs sweep` has written")
+    add("results", type=path, nargs="+", metavar="RESULTS", help="folders that `mammoth-sbs sweep` has written")
     add("--where", action="append", default=[], metavar="FLAG=VALUE", type=assignment,
         help="only runs with this value of a flag; may be given again")
     add("--common-seeds", action="store_true",
         help="where seeds are missing, compare those that all have (otherwise this is an error)")
-    add("--accept-version", action="append", default=[], metavar="VERSION",
+    add("--accept-version", type=text, action="append", default=[], metavar="VERSION",
         help="count results of this code as equal; may be given again")
 
 
@@ -49,7 +49,7 @@ def parser() -> Parser:
                     help="bars: stock against SBS per method; heatmap: difference to uniform over (q, s); "
                          "samplers: Table 1, beside the paper's numbers")
     add_selection(it)
-    it.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="where the files go")
+    it.add_argument("-o", "--out", type=path, required=True, metavar="DIR", help="where the files go")
     return it
 
 

@@ -9,6 +9,7 @@ from mammoth_sbs.commands import Parser
 from mammoth_sbs.commands.figure import add_selection, selected
 from mammoth_sbs.figures.output import write_text
 from mammoth_sbs.figures.report import page
+from mammoth_sbs.values import path
 
 
 def parser() -> Parser:
@@ -16,7 +17,7 @@ def parser() -> Parser:
                 description="One self-contained page: every run, filters by method and data set, the figures, and "
                             "the command that reproduces each number.")
     add_selection(it)
-    it.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE.html", help="the page")
+    it.add_argument("-o", "--out", type=path, default=Path("report.html"), metavar="FILE.html", help="the page")
     return it
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from mammoth_sbs import host
-from mammoth_sbs.commands import Parser
+from mammoth_sbs.commands import Parser, never_fail_to_print
 from mammoth_sbs.errors import one_line
 from mammoth_sbs.models import load_host
 
@@ -25,6 +25,7 @@ def parser() -> Parser:
 
 def main(argv: list[str] | None = None) -> None:
     """Train as the command line says."""
+    never_fail_to_print()
     if argv is None:
         argv, sys.excepthook = sys.argv[1:], one_line
     if host.root() != host.EMBEDDED:

@@ -12,6 +12,7 @@ from mammoth_sbs.experiments.config import Flag, read_config
 from mammoth_sbs.experiments.executors import get_executor
 from mammoth_sbs.experiments.store import Store
 from mammoth_sbs.files import shipped
+from mammoth_sbs.values import at_least, number, path, text
 
 
 def parser() -> Parser:
@@ -19,18 +20,19 @@ def parser() -> Parser:
                 description="Execute the runs of a grid. What is finished is skipped: start it again after "
                             "whatever happened, or with more seeds.")
     add = it.add_argument
-    add("config", type=Path, metavar="CONFIG.yaml", help="base command line, grid and seeds; may be one that "
+    add("config", type=path, metavar="CONFIG.yaml", help="base command line, grid and seeds; may be one that "
                                                              "`mammoth-sbs configs` lists")
-    add("--results", type=Path, metavar="DIR", help="one JSON file per finished run (default: results/<name>)")
-    add("--base_path", metavar="DIR", help="where the data sets are, instead of what the config says")
+    add("--results", type=path, metavar="DIR", help="one JSON file per finished run (default: results/<name>)")
+    add("--base_path", type=text, metavar="DIR", help="where the data sets are, instead of what the config says")
     add("--dry-run", action="store_true", help="list the runs and the expected time")
-    add("--jobs", type=int, help="runs at a time (default: one per CPU core, divided by the config's `threads`; "
-                                 "1 if there is a GPU)")
+    add("--jobs", type=at_least(1),
+        help="runs at a time (default: one per CPU core, divided by the config's `threads`; 1 if there is a GPU)")
     add("--no-share", action="store_true", help="train the first task anew in every run; the numbers are the same")
-    add("--accept-version", action="append", default=[], metavar="VERSION",
+    add("--accept-version", type=text, action="append", default=[], metavar="VERSION",
         help="count results of this other code as finished; may be given again")
-    add("--ray", metavar="ADDRESS", help="execute on the Ray cluster that this machine is in: host:port, or auto")
-    add("--gpus-per-run", type=float, metavar="X", help="with --ray: GPUs of a run, may be a fraction (default: 0)")
+    add("--ray", type=text, metavar="ADDRESS",
+        help="execute on the Ray cluster that this machine is in: host:port, or auto")
+    add("--gpus-per-run", type=number(0), metavar="X", help="with --ray: GPUs of a run, may be a fraction (default: 0)")
     return it
 
 

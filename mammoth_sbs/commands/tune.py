@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import SUPPRESS
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from mammoth_sbs.errors import UserError
 from mammoth_sbs.models import load_host
 from mammoth_sbs.models.flags import OPEN
 from mammoth_sbs.parser import Parser, spelled
+from mammoth_sbs.values import path, text
 
 if TYPE_CHECKING:
     from mammoth_sbs.tuning.pairs import Pair, Point
@@ -30,8 +31,8 @@ Stopped at any moment, the same command goes on where it was.
 
 def parser() -> Parser:
     it = Parser(prog="mammoth-sbs tune", add_help=False)
-    it.add_argument("--out", type=Path)
-    it.add_argument("--share", default="0/1", help=SUPPRESS)  # i/n: every n-th pair from the i-th, for further GPUs
+    it.add_argument("--out", type=path)
+    it.add_argument("--share", type=share, default="0/1", help=argparse.SUPPRESS)  # for further GPUs
     return it
 
 
@@ -44,8 +45,8 @@ def main(argv: list[str]) -> None:
         raise UserError("mammoth-sbs tune: works on the embedded host only; unset MAMMOTH_ROOT, or give --sbs-q auto "
                         "--sbs-s auto to a run on your Mammoth")
     own, words = parser().parse_known_args(argv)
-    model = Parser(add_help=False)
-    model.add_argument("--model", default="")
+    model = Parser(prog="mammoth-sbs tune", add_help=False)
+    model.add_argument("--model", type=text, default="")
     name = model.parse_known_args(words)[0].model
     if name.replace("-", "_") in host.MODELS:
         raise UserError(f"--model {name}: the stock method has no q and s; take --model {name}_sbs")
@@ -59,13 +60,20 @@ def main(argv: list[str]) -> None:
                         "one out")
     from mammoth_sbs.tuning.first_task import tune  # needs the host
 
-    i, n = map(int, own.share.split("/"))
     try:
-        found = tune(host_main, args, own.out, (i, n), argv)
+        found = tune(host_main, args, own.out, own.share, argv)
     except KeyboardInterrupt:
         raise UserError("stopped; the same command goes on at the next pair") from None
     if found is not None:
         say(*found)
+
+
+def share(text: str) -> tuple[int, int]:
+    """`i/n`: every n-th pair from the i-th."""
+    i, slash, n = text.partition("/")
+    if not (slash and i.isdecimal() and n.isdecimal() and int(i) < int(n)):
+        raise argparse.ArgumentTypeError(f"i/n with i below n is needed, not {text}")
+    return int(i), int(n)
 
 
 def say(out: Path, record: dict[str, Any]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
+import math
 import re
 import shlex
 from dataclasses import dataclass
@@ -14,7 +16,9 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.parser import spelled, suggest
+from mammoth_sbs.values import SEED, Range, at_least
 
+MOST_RUNS = 100_000  # of a sweep: beyond, it is a slip
 KEYS = ("name", "base", "grid", "seeds", "threads")
 NOT_IN_A_CONFIG = {  # the sweep sets these itself
     "--seed": "give the seeds under `seeds:`",
@@ -82,32 +86,41 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self.text = path.read_text()
+            self.text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as e:
             raise UserError(f"{path}: cannot be read: {getattr(e, 'strerror', None) or 'not a text file'}") from None
 
     def read(self) -> Config:
         try:
             root = yaml.compose(self.text, Loader=yaml.SafeLoader)
+            return self.config(root)
+        except RecursionError:  # brackets within brackets within ..., or a part that contains itself
+            raise UserError(f"{self.path}: nested too deeply") from None
         except yaml.YAMLError as e:
             mark = getattr(e, "problem_mark", None)
             raise at(self.path, mark.line + 1 if mark else 1,
                      f"not YAML: {getattr(e, 'problem', None) or e}") from None
+
+    def config(self, root: Node | None) -> Config:
         if root is None:
             raise UserError(f"{self.path}: empty; it needs `base:`, and for more than one run `grid:` or `seeds:`")
         top = self.mapping(root, "the file")
         for key, (line, _) in top.items():
             if key not in KEYS:
-                raise at(self.path, line, f"unknown key {key}{suggest(key, KEYS)} There are: {', '.join(KEYS)}")
+                near = suggest(key, KEYS) or "."
+                raise at(self.path, line, f"unknown key {key}{near} There are: {', '.join(KEYS)}")
         base_line = top["base"][0] if "base" in top else 1
         base = self.flags(top["base"][1]) if "base" in top else {}
         points = [Point(base | varied, tuple(varied)) for varied in self.grid(top["grid"][1])] if "grid" in top \
             else [Point(base, ())]
         name = self.scalar(top["name"][1]) if "name" in top else self.path.stem
-        if "/" in name:
-            self.fail(top["name"][1], "name: it names a folder below results/; leave out the slash")
-        return Config(self.path, name, points, self.seeds(top["seeds"][1]) if "seeds" in top else [0],
-                      self.whole(top["threads"][1], 1) if "threads" in top else 1, base_line)
+        if "name" in top and (name in (".", "..") or not name.isprintable() or "/" in name or len(name.encode()) > 200):
+            self.fail(top["name"][1], "name: it names a folder below results/; give a short one, without a slash")
+        seeds = self.seeds(top["seeds"][1]) if "seeds" in top else [0]
+        if len(points) * len(seeds) > MOST_RUNS:
+            raise at(self.path, base_line, f"{len(points)} points of {len(seeds)} seeds: more than {MOST_RUNS} runs")
+        return Config(self.path, name, points, seeds,
+                      self.whole(top["threads"][1], at_least(1, 1024)) if "threads" in top else 1, base_line)
 
     def fail(self, node: Node, message: str) -> NoReturn:
         raise at(self.path, node.start_mark.line + 1, message)
@@ -129,17 +142,17 @@ class _Reader:
             self.fail(node, "a single value is needed here")
         return str(node.value)
 
-    def whole(self, node: Node, least: int) -> int:
-        text = self.scalar(node)
-        if not text.isdecimal() or int(text) < least:
-            self.fail(node, f"a whole number from {least} is needed, not {text}")
-        return int(text)
+    def whole(self, node: Node, values: Range) -> int:
+        try:
+            return values(self.scalar(node))
+        except argparse.ArgumentTypeError as e:
+            self.fail(node, str(e))
 
     def seeds(self, node: Node) -> list[int]:
         """`10` is 0 to 9; a list is itself."""
         if not isinstance(node, SequenceNode):
-            return list(range(self.whole(node, 1)))
-        seeds = [self.whole(item, 0) for item in node.value]
+            return list(range(self.whole(node, at_least(1, MOST_RUNS))))
+        seeds = [self.whole(item, SEED) for item in node.value]
         if not seeds or len(set(seeds)) < len(seeds):
             self.fail(node, "seeds: give each once, and at least one")
         return seeds
@@ -196,9 +209,16 @@ class _Reader:
     def grid(self, node: Node) -> list[Flags]:
         """All combinations of its axes; a list of grids is one after the other."""
         if isinstance(node, SequenceNode) and node.value:
-            return [varied for grid in node.value for varied in self.grid(grid)]
+            points: list[Flags] = []
+            for grid in node.value:
+                points += self.grid(grid)
+                if len(points) > MOST_RUNS:  # also of aliases of aliases
+                    self.fail(grid, f"grid: more than {MOST_RUNS} combinations")
+            return points
         axes = [self.axis(key, line, value) for key, (line, value) in self.mapping(node, "grid").items()]
         points = []
+        if math.prod(map(len, axes)) > MOST_RUNS:
+            self.fail(node, f"grid: more than {MOST_RUNS} combinations")
         for choice in itertools.product(*axes):
             varied: Flags = {}
             for flags in choice:

@@ -79,7 +79,7 @@ def execute_all(runs: list[Run], before: int, config: Config, executor: Executor
             failed = isinstance(outcome, Failure)
             if failed:
                 if outcome.log:
-                    store.log(run.id).write_text(outcome.log)
+                    store.log(run.id).write_text(outcome.log, encoding="utf-8")
                 log = f" (log: {store.log(run.id)})" if store.log(run.id).exists() else ""
                 failures.append(f"{run.title}: {outcome.reason}{log}")
             else:

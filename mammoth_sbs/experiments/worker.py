@@ -77,7 +77,7 @@ def execute(words: list[str], threads: int) -> dict[str, Any]:
         (file,) = Path(folder).rglob("*.json")
         where = {"node": platform.node(), "cpu_time": round(time.process_time() - begin, 2)}
         recorded = {"record": record.read_bytes()} if record.exists() else {}
-        return {**json.loads(file.read_text()), **where, **recorded}
+        return {**json.loads(file.read_text(encoding="utf-8")), **where, **recorded}
 
 
 def trial(commands: list[list[str]]) -> list[str | None]:
@@ -120,7 +120,7 @@ def calibrate(words: list[str], threads: int) -> tuple[float, float]:
     few = -(-CALIBRATION_STEPS * args.batch_size * whole.N_TASKS // whole.N_CLASSES)
     args = host.parse_args(words)
     args.sbs_record = None
-    args.train_per_class = min(few, args.train_per_class or few)
+    args.train_per_class = min(few, args.train_per_class or few, int(whole.train_counts().min()))
 
     start = time.perf_counter()
     model, dataset, args = host.initialize(args)

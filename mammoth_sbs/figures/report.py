@@ -30,7 +30,7 @@ def page(runs: list[Run], selection: str, common: bool = False) -> str:
         "SUMMARY": html.escape(f"{len(runs)} run{'s' * (len(runs) > 1)} of {datasets} data set{'s' * (datasets > 1)}, "
                                f"code {', '.join(sorted({run.record['version'] for run in runs}))}"),
     }
-    return re.sub(r"\{\{([A-Z]+)}}", lambda match: content[match[1]], TEMPLATE.read_text())
+    return re.sub(r"\{\{([A-Z]+)}}", lambda match: content[match[1]], TEMPLATE.read_text(encoding="utf-8"))
 
 
 def data(runs: list[Run]) -> dict[str, list[dict[str, Any]]]:

@@ -40,7 +40,7 @@ Table = dict[str, dict[str, Seeds]]  # column to sampler to seeds
 @cache
 def paper() -> dict[str, Any]:
     """The paper's tables."""
-    return yaml.safe_load(Path(__file__).with_name("paper.yaml").read_text())
+    return yaml.safe_load(Path(__file__).with_name("paper.yaml").read_text(encoding="utf-8"))
 
 
 def papers_column(setting: str, dataset: str, share: float) -> tuple[str, dict[str, float]]:

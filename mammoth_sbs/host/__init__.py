@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from mammoth_sbs.errors import UserError
+from mammoth_sbs.errors import UserError, reason
 from mammoth_sbs.host.data import accept_exported
 from mammoth_sbs.parser import spelled
 
@@ -61,7 +61,7 @@ def check(folder: Path) -> None:
         raise UserError(f"MAMMOTH_ROOT {folder}: not a Mammoth checkout, it has no {missing[0]}; give the folder that "
                         "holds Mammoth's main.py")
     for file, name in (("models/__init__.py", "register_model"), ("utils/args.py", "--checkpoint_path")):
-        if name not in (folder / file).read_text():
+        if name not in (folder / file).read_text(encoding="utf-8"):
             raise UserError(f"MAMMOTH_ROOT {folder}: this Mammoth is too old, its {file} has no {name}; "
                             "update it to a version of 17 June 2025 or later")
 
@@ -125,9 +125,9 @@ def blame_host(folder: Path) -> Iterator[None]:
         culprit = next((file for file in files if str(folder / "datasets") in file and "__init__" not in file), None)
         if culprit is None or not is_offline(e):
             raise
-        said = (str(e).strip() or type(e).__name__).splitlines()[0]
-        raise UserError(f"MAMMOTH_ROOT {folder}: {Path(culprit).name} wants the network while it is imported ({said}); "
-                        "go online once, or take it out of datasets/ in a copy of the checkout") from None
+        raise UserError(f"MAMMOTH_ROOT {folder}: {Path(culprit).name} wants the network while it is imported "
+                        f"({reason(e)}); go online once, or take it out of datasets/ in a copy of the checkout"
+                        ) from None
 
 
 def is_offline(e: BaseException | None) -> bool:

@@ -190,7 +190,7 @@ def listing(base: Path) -> Iterator[tuple[str, str]]:
             state = f"found, {Path(found.files[0]).parent}; embedded host: yes" if found else "not found: " + (
                 "downloaded when it is first used" if spec.means else "put it there: see README")
         except UserError as e:
-            state = f"damaged: {str(e).removeprefix('error: ')}; embedded host: no"
+            state = f"damaged: {e}; embedded host: no"
             found = None
         if name in PLACES and (found or (base / PLACES[name]).is_dir()):
             state += f"; Mammoth: {mammoth_accepts(name, base)}"

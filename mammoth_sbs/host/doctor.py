@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from mammoth_sbs import __version__, host
+from mammoth_sbs.errors import reason
 from mammoth_sbs.host.data import listing
 
 NEEDED = {  # what the plugin takes from a host: module, names in it
@@ -67,7 +68,7 @@ def packages(report: Report, embedded: bool) -> None:
         try:
             module = host.import_torchvision() if name == "torchvision" else importlib.import_module(name)
         except (ImportError, RuntimeError) as e:
-            report.line(name, f"missing ({e}), needed by {use}", f"pip install {name}")
+            report.line(name, f"missing ({reason(e)}), needed by {use}", f"pip install {name}")
             continue
         state = getattr(module, "__version__", "found")
         if name == "torch":
@@ -100,7 +101,7 @@ def remedy(e: Exception) -> tuple[str, str]:
     """What is wrong with an import, and what to do."""
     if isinstance(e, ModuleNotFoundError):
         return f"needs the package {e.name}", f"pip install {host.package(e)}"
-    said = (str(e).strip() or type(e).__name__).splitlines()[0]
+    said = reason(e)
     if host.is_offline(e):
         return (f"offline: it wants the network while it is imported ({said})",
                 "go online once, or take it out of datasets/ in a copy of the checkout")
@@ -149,12 +150,12 @@ def models(report: Report, folder: Path, load: Callable[[], Any]) -> None:
         print(f"  patches/mammoth.patch is {'applied' if patched else 'not applied: MAMMOTH_ROOT is the way in'}")
 
 
-def data(base: Path, embedded: bool) -> None:
+def data(report: Report, base: Path, embedded: bool) -> None:
     """The data sets under the base path and who accepts them; one that is not there is no problem before it is used."""
     if embedded:
-        print(f"\ndata sets under {base}")
+        print(f"\ndata sets under {base}{'' if base.is_dir() else ', which is not there'}")
         for name, state in listing(base):
-            Report().line(name, state)
+            report.line(name, state, state.removeprefix("damaged: ") if state.startswith("damaged: ") else "")
         return
     print(flush=True)
     ours = {name: value for name, value in os.environ.items() if name != "MAMMOTH_ROOT"}  # the finders are ours
@@ -174,5 +175,5 @@ def examine(folder: Path, base: Path, load: Callable[[], Any]) -> list[str]:
     packages(report, folder == host.EMBEDDED)
     host.activate()
     names(report, folder, load)
-    data(base, folder == host.EMBEDDED)
+    data(report, base, folder == host.EMBEDDED)
     return report.problems

@@ -19,7 +19,7 @@ from mammoth_sbs.core.samplers.speed import Speed
 from mammoth_sbs.core.speed import LearningSpeed, SpeedHook
 from mammoth_sbs.errors import UserError, one_line
 from mammoth_sbs.models.chosen import even_parts, fetch
-from mammoth_sbs.models.flags import BUFFER_SIZE, OPEN, add_sbs_args, published
+from mammoth_sbs.models.flags import BUFFER_SIZE, MOST, OPEN, add_sbs_args, published, unused
 from mammoth_sbs.models.randomness import own_randomness
 from mammoth_sbs.models.record import INDEX, Recorded
 from mammoth_sbs.models.scores import SCORES
@@ -91,11 +91,14 @@ class SpeedSampled(Recorded):
         sampler = get_sampler(self.args.sampler)
         if self.leaves_open:
             tuning().check(self.args)
+        q, s = (0.0 if side in OPEN else side for side in (self.args.sbs_q, self.args.sbs_s))
         if isinstance(sampler, Speed):
-            try:
-                sampler = Speed(*(0 if side in OPEN else side for side in (self.args.sbs_q, self.args.sbs_s)))
-            except ValueError as e:
-                raise UserError(f"--sbs-q, --sbs-s: {e}") from None
+            if q + s > MOST + 1e-9:
+                raise UserError(f"--sbs-q {q:g}, --sbs-s {s:g}: q + s must be at most {MOST:g}, or hardly anything is "
+                                "left to draw from")
+            sampler = Speed(q, s)
+        for line in unused(self.args, isinstance(sampler, Speed), "speed" in sampler.needs):
+            print(f"warning: {line}", flush=True)
         return sampler
 
     @property

@@ -3,43 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import yaml
 
 from mammoth_sbs import host
 from mammoth_sbs.core.samplers import sampler_names
+from mammoth_sbs.values import at_least, number, text
 
 BUFFER_SIZE = 500
 OPEN = ("auto", "rule")  # what --sbs-q and --sbs-s take in place of a number
+DEFAULT = 0.2  # the paper's q = s, "SBS-fix"
+MOST = 0.95  # of q + s: a twentieth of a task at the least to draw from
 GRID = (0.0, 0.2, 0.4, 0.6)  # that auto tries, on each side
-
-
-def fraction(flag: str, words: Sequence[str] = ()) -> Callable[[str], float | str]:
-    """A number in [0, 1), or one of `words`; a percentage is a likely slip, so the answer names the fraction."""
-    takes = ", ".join(["a fraction in [0, 1)", *words])
-
-    def parse(text: str) -> float | str:
-        if text in words:
-            return text
-        try:
-            value = float(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{flag} takes {takes}, not {text}") from None
-        if not 0 <= value < 1:
-            hint = f"; did you mean {value / 100:g}?" if 1 <= value < 100 else ""
-            raise argparse.ArgumentTypeError(f"{flag} takes {takes}, not {text}{hint}")
-        return value
-
-    return parse
-
-
-def epochs(text: str) -> int:
-    """A whole number of at least 1."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a whole number of at least 1 is needed, not {text}")
-    return int(text)
 
 
 def add_sbs_args(parser: argparse.ArgumentParser, inserts_each_step: bool) -> None:
@@ -50,16 +26,18 @@ def add_sbs_args(parser: argparse.ArgumentParser, inserts_each_step: bool) -> No
         other = () if host.is_embedded() or "-" not in flag[2:] else (f"--{flag[2:].replace('-', '_')}",)
         parser.add_argument(flag, *other, **kwargs)
 
-    add("--sampler", default="speed", help=f"how the buffer's examples are chosen: {', '.join(sampler_names())}")
+    add("--sampler", type=text, default="speed",
+        help=f"how the buffer's examples are chosen: {', '.join(sampler_names())}")
     for side, which in (("q", "quickest"), ("s", "slowest")):
-        add(f"--sbs-{side}", type=fraction(f"--sbs-{side}", OPEN), default=0.2,
+        add(f"--sbs-{side}", type=number(0, MOST, words=OPEN), default=DEFAULT,
             help=f"fraction of {which} learned examples left out; auto: searched on the rotation task at the end of "
                  "the first task; rule: from what is forgotten there with a uniform buffer")
-    add("--sbs-grid", type=fraction("--sbs-grid"), nargs="+", default=list(GRID), metavar="FRACTION",
-        help="the values that auto tries, on each side (default: 0 .2 .4 .6); pairs with q + s < 1 count")
+    add("--sbs-grid", type=number(0, MOST), nargs="+", default=list(GRID), metavar="FRACTION",
+        help="the values that auto tries, on each side (default: 0 .2 .4 .6); pairs with q + s up to "
+             f"{MOST:g} count")
     add("--sbs-tune", choices=["first", "each"], default="first",
         help="auto and rule choose once, or anew at the end of each task")
-    add("--sbs-tune-epochs", type=epochs, metavar="N",
+    add("--sbs-tune-epochs", type=at_least(1), metavar="N",
         help="epochs of the rotation task (default: a tenth of --n_epochs, at least 1)")
     add("--sbs-score", choices=["speed", "loss", "uncertainty", "c-score"], default="speed",
         help="rank by learning speed, final loss, consistency under augmentation, or accuracy when held out")
@@ -74,10 +52,10 @@ def add_sbs_args(parser: argparse.ArgumentParser, inserts_each_step: bool) -> No
 def add_record_args(parser: argparse.ArgumentParser) -> None:
     """For every model that can be recorded."""
     add = parser.add_argument
-    add("--sbs-record", metavar="FILE.npz",
+    add("--sbs-record", type=text, metavar="FILE.npz",
         help="keep M of every task through all later ones, learning speeds and what the buffer held (costs a forward "
              "pass over earlier tasks and test data per epoch)")
-    add("--sbs-record-every", type=epochs, metavar="K",
+    add("--sbs-record-every", type=at_least(1), metavar="K",
         help="add to M after every K-th epoch and the last one only (default: 1)")
     add("--sbs-record-scores", nargs="+", choices=["loss", "uncertainty", "c-score"], metavar="SCORE",
         help="keep these scores of each task's examples too: loss, uncertainty, c-score (costs three more trainings)")
@@ -85,6 +63,21 @@ def add_record_args(parser: argparse.ArgumentParser) -> None:
 
 def published(stock: str, dataset: str | None) -> dict[str, Any]:
     """The method's `best` hyper-parameters on a data set, or nothing for one that is not listed."""
-    with open(host.EMBEDDED / "models" / "config" / f"{stock}.yaml") as f:
+    with open(host.EMBEDDED / "models" / "config" / f"{stock}.yaml", encoding="utf-8") as f:
         config = yaml.safe_load(f)
     return dict(config.get((dataset or "").replace("_", "-"), {}).get(BUFFER_SIZE, {}))
+
+
+def unused(args: argparse.Namespace, has_band: bool, ranks: bool) -> list[str]:
+    """A line for flags that were given and change nothing; the sampler may have no band, or rank nothing at all."""
+    searches = bool({args.sbs_q, args.sbs_s} & set(OPEN))
+    lines = []
+    for used, why, defaults in (
+        (has_band, f"with --sampler {args.sampler}", {"sbs_q": DEFAULT, "sbs_s": DEFAULT}),
+        (ranks, f"with --sampler {args.sampler}", {"sbs_score": "speed"}),
+        (searches, "without auto or rule", {"sbs_grid": list(GRID), "sbs_tune": "first", "sbs_tune_epochs": None}),
+    ):
+        given = [f"--{name.replace('_', '-')}" for name, default in defaults.items() if getattr(args, name) != default]
+        if given and not used:
+            lines.append(f"{', '.join(given)} changes nothing {why}")
+    return lines

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.models.flags import OPEN
+from mammoth_sbs.models.flags import MOST, OPEN
 
 Pair = tuple[float, float]  # (q, s)
 LEFT_OUT = 0.4  # q + s of the rule: as much as the paper's q = s = .2
@@ -33,11 +33,11 @@ class Point(NamedTuple):
 def grid(q: float | str, s: float | str, values: Sequence[float]) -> list[Pair]:
     """The pairs to try: `values` on a side that is `auto`, the number itself on one that is given."""
     qs, ss = (sorted(set(values)) if side == "auto" else [float(side)] for side in (q, s))
-    pairs = [(a, b) for a in qs for b in ss if a + b < 1 - 1e-9]
+    pairs = [(a, b) for a in qs for b in ss if a + b <= MOST + 1e-9]
     text = " ".join(f"{value:g}" for value in values)
     if not pairs:
-        raise UserError(f"--sbs-grid {text}: q + s is 1 or more in every pair, so nothing would be left to draw from; "
-                        "give smaller values")
+        raise UserError(f"--sbs-grid {text}: q + s is above {MOST:g} in every pair, so hardly anything would be left "
+                        "to draw from; give smaller values")
     if len(pairs) == 1:
         (a, b), = pairs
         raise UserError(f"--sbs-grid {text}: leaves one pair, so there is nothing to choose; give more values, or "
@@ -70,9 +70,9 @@ def check(args: Namespace) -> None:
         q, s = (LEFT_OUT if side == "rule" else side for side in typed)
         grid(q, s, args.sbs_grid)
     for flag, number, other in (("--sbs-s", args.sbs_s, args.sbs_q), ("--sbs-q", args.sbs_q, args.sbs_s)):
-        if other == "rule" and number not in OPEN and number + LEFT_OUT >= 1:
+        if other == "rule" and number not in OPEN and number + LEFT_OUT > MOST + 1e-9:
             raise UserError(f"{flag} {number:g}: the rule may give {LEFT_OUT:g} on the other side, and q + s must be "
-                            f"below 1; give less than {1 - LEFT_OUT:g}")
+                            f"at most {MOST:g}; give at most {MOST - LEFT_OUT:g}")
 
 
 def tune_epochs(args: Namespace) -> int:

@@ -45,7 +45,7 @@ class Journal:
         points: dict[Pair, Point] = {}
         if self.path is None or not self.path.exists():
             return points
-        for line in self.path.read_text().splitlines():
+        for line in self.path.read_text(encoding="utf-8").splitlines():
             try:
                 entry = json.loads(line)
             except ValueError:

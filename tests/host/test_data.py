@@ -131,7 +131,7 @@ def test_who_accepts_a_folder(base: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("words", "says"), [
     ("data export cifar11 --to new", "cifar11: not one of cifar10, cifar100, tinyimg"),
-    ("data export --to new --train_per_class 0", "--train_per_class: a whole number from 1 is needed, not 0"),
+    ("data export --to new --train_per_class 0", "--train_per_class: a whole number of at least 1 is needed, not 0"),
     ("data export tinyimg --to new --test_per_class 1", "Mammoth reads 20 files of equal length, and the 2 val images"),
     ("data", "the following arguments are required: ACTION"),
 ])

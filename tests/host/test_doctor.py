@@ -38,17 +38,33 @@ def test_doctor_finds_the_embedded_host_and_its_data(tmp_path: Path, capsys: pyt
     half = tmp_path / "CIFAR100" / "cifar-100-python"
     half.mkdir(parents=True)
     (half / "train").touch()
-    cli.main(["doctor", "--base_path", str(tmp_path)])
+    with pytest.raises(SystemExit) as end:  # for the data that is damaged
+        cli.main(["doctor", "--base_path", str(tmp_path)])
     logging.disable(logging.NOTSET)
+    assert end.value.code == 1
     said = capsys.readouterr().out
     lines = [" ".join(line.split()) for line in said.splitlines()]
-    assert lines[0].startswith("host: embedded, mammoth-sbs") and lines[-1] == "all is well"
+    assert lines[0].startswith("host: embedded, mammoth-sbs") and "all is well" not in lines
+    assert lines[-2] == "what to do" and lines[-1].startswith(f"seq-cifar100: {half}: test is missing; put it there")
     for line in ("models.register_model ok", "models.xder.XDer ok", "utils.buffer.Buffer.get_data ok", "derpp-sbs ok",
                  "rpc ok", "seq-digits comes with scikit-learn",
                  "seq-cifar10 not found: downloaded when it is first used"):
         assert line in lines, said
     assert any(line.startswith("torch ") and "GPU" in line for line in lines)
     assert any(line.startswith("seq-cifar100 damaged: ") and "test is missing" in line for line in lines), said
+
+
+def test_doctor_says_that_a_folder_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["doctor", "--base_path", str(tmp_path / "nowhere")])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert end.value.code == 1 and last.startswith(f"  --base_path {tmp_path}/nowhere: there is no such folder")
+    monkeypatch.chdir(tmp_path)
+    cli.main(["doctor"])  # ./data is made when it is first used
+    said = capsys.readouterr().out
+    logging.disable(logging.NOTSET)
+    assert f"data sets under {tmp_path}/data, which is not there" in said and said.endswith("all is well\n")
 
 
 def test_doctor_names_every_problem_of_a_checkout_and_what_to_do(checkout: Path) -> None:

@@ -42,10 +42,11 @@ def test_what_is_printed(start: Start, capsys: pytest.CaptureFixture) -> None:
 
 @pytest.mark.parametrize(("flags", "says"), [
     ("--sbs-q 20", "not 20; did you mean 0.2?"),
-    ("--sbs-s -0.1", "--sbs-s takes a fraction"),
-    ("--sbs-q 1", "--sbs-q takes a fraction"),
-    ("--sbs-q x", "--sbs-q takes a fraction"),
-    ("--sbs-q .6 --sbs-s .4", "q + s must be below 1"),
+    ("--sbs-s -0.1", "--sbs-s: a number from 0 to 0.95"),
+    ("--sbs-q 1", "--sbs-q: a number from 0 to 0.95"),
+    ("--sbs-q .999", "--sbs-q: a number from 0 to 0.95"),
+    ("--sbs-q x", "--sbs-q: a number from 0 to 0.95, auto or rule is needed, not x"),
+    ("--sbs-q .6 --sbs-s .4", "--sbs-q 0.6, --sbs-s 0.4: q + s must be at most 0.95"),
     ("--buffer_size 4", "give at least 5"),
     ("--sampler sped", "did you mean `speed`?"),
     ("--sbs-record nowhere/x.npz", "there is no folder nowhere"),
@@ -56,6 +57,22 @@ def test_bad_flags(start: Start, flags: str, says: str) -> None:
         start("er_sbs", flags)
     message = str(error.value)
     assert says in message and "\n" not in message
+
+
+@pytest.mark.parametrize(("flags", "says"), [
+    ("--sampler uniform --sbs-q .4", "--sbs-q changes nothing with --sampler uniform"),
+    ("--sampler uniform --sbs-q .4 --sbs-s 0", "--sbs-q, --sbs-s changes nothing"),
+    ("--sampler uniform --sbs-score loss", "--sbs-score changes nothing with --sampler uniform"),
+    ("--sbs-grid 0 .5", "--sbs-grid changes nothing without auto or rule"),
+    ("--sbs-tune each --sbs-tune-epochs 3", "--sbs-tune, --sbs-tune-epochs changes nothing without auto or rule"),
+    ("--sampler uniform", ""), ("--sbs-q .4 --sbs-score loss", ""),
+    ("--sbs-q auto --sbs-grid 0 .5 --sbs-tune each", ""),
+])
+def test_a_flag_that_changes_nothing_is_named(start: Start, flags: str, says: str,
+                                              capsys: pytest.CaptureFixture[str]) -> None:
+    start("er_sbs", flags)
+    warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
+    assert len(warnings) == bool(says) and says in "".join(warnings)
 
 
 def test_too_small_for_quotas(start: Start) -> None:

@@ -99,10 +99,10 @@ def test_epochs_default_to_a_tenth() -> None:
 
 @pytest.mark.parametrize(("flags", "line"), [
     ("--sbs-q auto --sbs-s auto --sbs-grid .3", "leaves one pair.* give more values, or --sbs-q 0.3 --sbs-s 0.3"),
-    ("--sbs-q auto --sbs-s auto --sbs-grid .5 .6", r"--sbs-grid 0.5 0.6: q \+ s is 1 or more in every pair"),
+    ("--sbs-q auto --sbs-s auto --sbs-grid .5 .6", r"--sbs-grid 0.5 0.6: q \+ s is above 0.95 in every"),
     ("--sbs-q auto --sbs-s .8", "leaves one pair"),
-    ("--sbs-q auto --sbs-s auto --sbs-grid 0 20", r"a fraction in \[0, 1\), not 20; did you mean 0.2?"),
-    ("--sbs-q atuo", r"--sbs-q takes a fraction in \[0, 1\), auto, rule, not atuo"),
+    ("--sbs-q auto --sbs-s auto --sbs-grid 0 20", r"--sbs-grid: a number from 0 to 0.95 is needed, not 20; did you"),
+    ("--sbs-q atuo", "--sbs-q: a number from 0 to 0.95, auto or rule is needed, not atuo"),
     ("--sbs-s auto --sampler uniform", "--sbs-s auto: --sampler uniform has no q and s to choose"),
     ("--sbs-q rule --sbs-s .6", "--sbs-s 0.6: the rule may give 0.4 on the other side"),
     ("--sbs-q auto --sbs-tune-epochs 0", "at least 1 is needed, not 0"),

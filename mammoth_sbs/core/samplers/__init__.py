@@ -14,7 +14,7 @@ from mammoth_sbs.core.samplers.max_entropy import MaxEntropy
 from mammoth_sbs.core.samplers.speed import Speed
 from mammoth_sbs.core.samplers.task import Task
 from mammoth_sbs.core.samplers.uniform import Uniform
-from mammoth_sbs.errors import UserError
+from mammoth_sbs.errors import UserError, reason
 
 __all__ = ["SAMPLERS", "Sampler", "Task", "get_sampler", "sampler_names"]
 
@@ -53,7 +53,7 @@ def _load(entry: EntryPoint) -> type[Sampler]:
     try:
         cls = entry.load()
     except Exception as error:
-        raise UserError(f"--sampler {entry.name}: {entry.value} could not be imported: {error}") from error
+        raise UserError(f"--sampler {entry.name}: {entry.value} could not be imported: {reason(error)}") from error
     if not (isinstance(cls, type) and issubclass(cls, Sampler)):
         raise UserError(f"--sampler {entry.name}: {entry.value} is not a subclass of mammoth_sbs.samplers.Sampler")
     return cls

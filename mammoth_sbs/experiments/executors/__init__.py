@@ -28,10 +28,8 @@ class Executor(Protocol):
 def get_executor(threads: int, jobs: int | None = None, ray: str | None = None,
                  gpus_per_run: float | None = None) -> Executor:
     """The Ray cluster at the address `ray`, or this machine with `jobs` runs at a time."""
-    if jobs is not None and jobs < 1:
-        raise UserError(f"--jobs {jobs}: at least 1 is needed")
-    if gpus_per_run is not None and (ray is None or gpus_per_run < 0):
-        raise UserError("--gpus-per-run: a number from 0, together with --ray")
+    if gpus_per_run is not None and ray is None:
+        raise UserError("--gpus-per-run is for a cluster: give --ray too, or leave it out")
     if ray is not None:
         if jobs is not None:
             raise UserError("--jobs is for runs on this machine; with --ray the cluster's CPUs and GPUs decide")

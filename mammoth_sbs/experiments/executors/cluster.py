@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import mammoth_sbs
-from mammoth_sbs.errors import UserError
+from mammoth_sbs.errors import UserError, reason
 from mammoth_sbs.experiments.store import Store, version
 from mammoth_sbs.experiments.worker import THREAD_LIMITS, Failure, attempt, execute
 
@@ -30,7 +30,7 @@ def _logged(function: Callable[..., Any], *args: Any) -> Any:
         log = Path(folder, "log")
         outcome = attempt(log, function, *args)
         if isinstance(outcome, Failure):
-            outcome.log = log.read_text(errors="replace")
+            outcome.log = log.read_text(encoding="utf-8", errors="replace")
         return outcome
 
 
@@ -90,7 +90,7 @@ class Cluster:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR,
                          runtime_env={"py_modules": [package], "excludes": ["**/__pycache__"], "env_vars": limits})
         except (OSError, ValueError, RuntimeError) as e:
-            raise UserError(f"--ray {address}: no Ray cluster answers there ({str(e).splitlines()[0]}); start one with "
+            raise UserError(f"--ray {address}: no Ray cluster answers there ({reason(e)}); start one with "
                             "`ray start --head`, or check the address") from None
         self.ray, self.threads = ray, threads
         self.options = {"num_cpus": threads, "num_gpus": gpus, "max_retries": RETRIES}
@@ -107,7 +107,7 @@ class Cluster:
         try:
             return self.ray.get(reference)
         except self.ray.exceptions.RayError as e:
-            return Failure(f"Ray gave up: {str(e).splitlines()[0]}", str(e))
+            return Failure(f"Ray gave up: {reason(e)}", str(e))
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """One call on some node."""

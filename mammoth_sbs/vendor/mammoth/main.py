@@ -80,8 +80,9 @@ def build_parser(cmd: list[str]) -> flags.ArgumentParser:
     flags.backbone_args(parser, known.backbone)
     flags.add_experiment_args(parser, defaults.get("n_tasks", datasets.get_dataset_names()[known.dataset].N_TASKS))
     flags.add_management_args(parser)
-    parser.add_argument("--shared_first_task", help="file that holds the first task once it is trained: made by the "
-                        "first of several runs that differ only after it, used by the others")
+    parser.add_argument("--shared_first_task", type=flags.text,
+                        help="file that holds the first task once it is trained: made by the first of several runs "
+                             "that differ only after it, used by the others")
     parser.add_argument("-h", "--help", action="help", default=argparse.SUPPRESS, help="show this and exit")
     parser._action_groups.insert(0, parser._action_groups.pop(parser._action_groups.index(method)))
     parser.set_defaults(**defaults)
@@ -156,18 +157,15 @@ def parse_args(cmd: list[str] | None = None) -> argparse.Namespace:
     args.model = args.model.replace("_", "-")
     args.dataset = args.dataset.replace("_", "-")
     args.backbone = args.backbone.replace("_", "-")
-    if args.lr <= 0:
-        raise UserError(f"--lr must be above 0, not {args.lr:g}")
-    if any(rate <= 0 for rate in args.lr_later or ()):
-        raise UserError(f"--lr_later must be above 0, not {min(args.lr_later):g}")
     if args.lr_scheduler == "None":
         args.lr_scheduler = None
     if args.lr_scheduler == "multisteplr" and not args.lr_milestones:
         raise UserError("--lr_scheduler multisteplr needs --lr_milestones, the epochs at which the rate goes down")
-    if args.validation is not None and not 0 < args.validation < 100:
-        raise UserError(f"--validation is a percentage above 0 and below 100, not {args.validation:g}")
     if args.joint and (args.start_from is not None or args.stop_after is not None):
         raise UserError("--joint 1 has one task: leave out --start_from and --stop_after")
+    if args.start_from and args.loadcheck is None:
+        raise UserError(f"--start_from {args.start_from}: the tasks before it would not be learned at all; give "
+                        "--loadcheck with the checkpoint of a run that has learned them")
     if args.optim_nesterov and not args.optim_mom:
         raise UserError("--optim_nesterov 1 needs --optim_mom above 0")
     if getattr(args, "minibatch_size", 0) is None:
@@ -182,11 +180,17 @@ def parse_args(cmd: list[str] | None = None) -> argparse.Namespace:
 def initialize(args: argparse.Namespace | None = None) -> tuple[ContinualModel, ContinualDataset, argparse.Namespace]:
     """Data set, network and method."""
     args = parse_args() if args is None else args
+    for line in flags.unused(args):
+        flags.say(f"warning: {line}")
     base_path(args.base_path)
     get_checkpoint_path(args.checkpoint_path)
     args.device = get_device(args.device)
     dataset = datasets.get_dataset(args)
     args.num_classes, args.n_tasks = dataset.N_CLASSES, dataset.N_TASKS
+    for flag, tasks in (("--stop_after", args.stop_after), ("--start_from", args.start_from and args.start_from + 1)):
+        if tasks is not None and tasks > dataset.N_TASKS:
+            raise UserError(f"{flag} {getattr(args, flag[2:])}: {args.dataset} is cut into {dataset.N_TASKS} tasks "
+                            f"here; give at most {dataset.N_TASKS - (flag == '--start_from')}")
     backbone = get_backbone(args, dataset.input_shape)
     model = get_model(args, backbone, dataset.get_loss(), dataset.get_transform(), dataset)
     return model, dataset, args

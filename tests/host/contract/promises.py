@@ -61,7 +61,7 @@ def check_the_command_line(host_: Host) -> None:
     for name, value in defaults.items():
         assert getattr(args, name) == value, f"--{name}: {getattr(args, name)}"
     typed = ("--lr_scheduler multisteplr --lr_milestones 3 5 --optim_wd .1 --optim_mom .9 --permute_classes 1 "
-             "--debug_mode 1 --validation 10 --enable_other_metrics 1 --savecheck last --start_from 1 --stop_after 2")
+             "--debug_mode 1 --validation 10 --enable_other_metrics 1 --savecheck last --start_from 0 --stop_after 2")
     args = host_.parse(host_.words("er", typed))
     assert args.lr_milestones == [3, 5] and args.validation == 10 and args.savecheck == "last" and args.optim_mom == 0.9
 

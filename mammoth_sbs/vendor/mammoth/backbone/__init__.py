@@ -11,7 +11,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from mammoth_sbs.values import Range, at_least
+
 REGISTERED_BACKBONES: dict[str, Callable[..., MammothBackbone]] = {}
+WIDTHS = {"num_filters": at_least(1, 1024), "mlp_hidden_size": at_least(1, 16384)}  # beyond, no memory holds them
 
 
 class MammothBackbone(nn.Module):
@@ -63,10 +66,11 @@ def register_backbone(name: str) -> Callable[[Callable[..., MammothBackbone]], C
     return register
 
 
-def backbone_flags(name: str) -> dict[str, int]:
-    """Flags of a network with their defaults: what its function takes beside the sizes that the data set sets."""
+def backbone_flags(name: str) -> dict[str, tuple[int, Range]]:
+    """Flags of a network, each with its default and range: what its function takes beside the data set's sizes."""
     parameters = inspect.signature(REGISTERED_BACKBONES[name]).parameters
-    return {p.name: p.default for p in parameters.values() if p.name not in ("num_classes", "input_shape")}
+    return {p.name: (p.default, WIDTHS.get(p.name, at_least(1)))
+            for p in parameters.values() if p.name not in ("num_classes", "input_shape")}
 
 
 def get_backbone_class(name: str) -> Callable[..., MammothBackbone]:

@@ -3,6 +3,8 @@ from argparse import ArgumentParser
 import torch.nn.functional as F
 from torch import Tensor
 
+from mammoth_sbs.values import number
+
 from models.utils.replay_model import ReplayModel
 
 
@@ -14,7 +16,7 @@ class Der(ReplayModel):
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
         ReplayModel.get_parser(parser)
-        parser.add_argument("--alpha", type=float, required=True, help="weight of the loss on replayed logits")
+        parser.add_argument("--alpha", type=number(0), required=True, help="weight of the loss on replayed logits")
         return parser
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:

@@ -3,6 +3,8 @@ from argparse import ArgumentParser
 import torch.nn.functional as F
 from torch import Tensor
 
+from mammoth_sbs.values import number
+
 from models.der import Der
 from models.utils.replay_model import ReplayModel
 
@@ -15,7 +17,7 @@ class Derpp(ReplayModel):
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
         Der.get_parser(parser)
-        parser.add_argument("--beta", type=float, required=True, help="weight of the loss on replayed labels")
+        parser.add_argument("--beta", type=number(0), required=True, help="weight of the loss on replayed labels")
         return parser
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:

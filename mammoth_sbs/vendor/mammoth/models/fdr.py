@@ -3,6 +3,8 @@ from argparse import ArgumentParser
 import torch
 from torch import Tensor
 
+from mammoth_sbs.values import number
+
 from datasets.utils.continual_dataset import ContinualDataset
 from models.utils.replay_model import ReplayModel
 from utils.args import add_as_paper_arg
@@ -20,7 +22,7 @@ class Fdr(ReplayModel):
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
         ReplayModel.get_parser(parser)
         add_as_paper_arg(parser, "weigh the penalty by alpha, and share the buffer among all tasks seen")
-        parser.add_argument("--alpha", type=float, required=True, help="weight of the penalty (with --as_paper 1)")
+        parser.add_argument("--alpha", type=number(0), required=True, help="weight of the penalty (with --as_paper 1)")
         return parser
 
     def end_task(self, dataset: ContinualDataset) -> None:

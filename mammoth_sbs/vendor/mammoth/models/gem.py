@@ -8,6 +8,8 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 from torch import Tensor
 
+from mammoth_sbs.values import number
+
 from datasets.utils.continual_dataset import ContinualDataset
 from models.utils.continual_model import gradient
 from models.utils.replay_model import ReplayModel
@@ -45,7 +47,7 @@ class Gem(ReplayModel):
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
         ReplayModel.get_parser(parser)
-        parser.add_argument("--gamma", type=float, default=0.5, help="margin by which old tasks are protected")
+        parser.add_argument("--gamma", type=number(0), default=0.5, help="margin by which old tasks are protected")
         return parser
 
     def end_task(self, dataset: ContinualDataset) -> None:

@@ -5,6 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mammoth_sbs.values import at_least, number
+
 from datasets.utils.continual_dataset import ContinualDataset
 from models.utils.class_quota import new_class_quotas, reduce_classes, take_by_quota
 from models.utils.replay_model import ReplayModel
@@ -49,19 +51,19 @@ class XDer(ReplayModel):
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
         ReplayModel.get_parser(parser)
-        for name, default, text in (
-            ("alpha", None, "weight of the loss on replayed logits"),
-            ("beta", None, "weight of the loss on replayed labels"),
-            ("gamma", 0.85, "cap of updated logits, relative to the true class's"),
-            ("lambd", 0.05, "weight of the consistency loss on future heads"),
-            ("simclr_temp", 5.0, "temperature of the consistency loss"),
-            ("constr_eta", 0.1, "weight of the constraints on past and future logits"),
-            ("constr_margin", 0.3, "margin of those constraints"),
-            ("dp_weight", 0.0, "weight of the distance-preserving loss"),
+        for name, default, values, text in (
+            ("alpha", None, number(0), "weight of the loss on replayed logits"),
+            ("beta", None, number(0), "weight of the loss on replayed labels"),
+            ("gamma", 0.85, number(0, 1), "cap of updated logits, relative to the true class's"),
+            ("lambd", 0.05, number(0), "weight of the consistency loss on future heads"),
+            ("simclr_temp", 5.0, number(above=0), "temperature of the consistency loss"),
+            ("simclr_batch_size", 64, at_least(1), "replayed images in the consistency loss"),
+            ("simclr_num_aug", 4, at_least(2), "views per image in the consistency loss"),
+            ("constr_eta", 0.1, number(0), "weight of the constraints on past and future logits"),
+            ("constr_margin", 0.3, number(0), "margin of those constraints"),
+            ("dp_weight", 0.0, number(0), "weight of the distance-preserving loss"),
         ):
-            parser.add_argument(f"--{name}", type=float, default=default, required=default is None, help=text)
-        parser.add_argument("--simclr_batch_size", type=int, default=64, help="replayed images in the consistency loss")
-        parser.add_argument("--simclr_num_aug", type=int, default=4, help="views per image in the consistency loss")
+            parser.add_argument(f"--{name}", type=values, default=default, required=default is None, help=text)
         parser.add_argument("--past_constraint", type=binary, default=False, help="constrain past logits of the stream")
         parser.add_argument("--future_constraint", type=binary, default=True, help="constrain future logits")
         parser.add_argument("--align_bn", type=binary, default=True, help="align batch normalisation with replay")

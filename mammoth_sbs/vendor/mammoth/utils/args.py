@@ -13,6 +13,7 @@ import yaml
 
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.parser import Parser, spelled, suggest
+from mammoth_sbs.values import SEED, at_least, number, text
 
 import backbone as backbones
 import datasets
@@ -24,12 +25,36 @@ class ArgumentParser(Parser):
 
     own_defaults: dict[str, Any]  # before a loaded checkpoint changed them
 
+    def unknown(self, flag: str) -> str:
+        return of_others(flag, self) or super().unknown(flag)
+
+
+def of_others(flag: str, parser: argparse.ArgumentParser) -> str:
+    """'--alpha is a flag of der, derpp, ...', if other methods or networks than those of `parser` have it."""
+    from models import get_model_names  # they import this module
+
+    model, network = parser.get_default("model"), parser.get_default("backbone")
+    dataset, owners, flag = parser.get_default("dataset"), [], spelled(flag)
+    for name, cls in get_model_names().items():
+        other = argparse.ArgumentParser(add_help=False)
+        other.add_argument("--dataset", default=dataset)
+        cls.get_parser(other)
+        if flag in other._option_string_actions:
+            owners.append(name)
+    if f"{model}-sbs" in owners:
+        return f"{flag} is a flag of the _sbs models, and --model is {model}; take --model {model}_sbs"
+    if owners:
+        return f"{flag} is a flag of other methods, not of {model}: {', '.join(owners)}"
+    owners = [name for name in backbones.REGISTERED_BACKBONES if flag.lstrip("-") in backbones.backbone_flags(name)]
+    return f"{flag} is a flag of other networks, not of {network}: {', '.join(owners)}" if owners else ""
+
 
 def one_of(flag: str, known: Iterable[str], given: str) -> str:
     """`given`, if it is known (`_` and `-` are the same)."""
     name = given.replace("_", "-")
     if name not in known:
-        raise UserError(f"--{flag} {given}: not known{suggest(name, known)} There are: {', '.join(sorted(known))}")
+        hint = suggest(name, known) or "."
+        raise UserError(f"--{flag} {given}: not known{hint} There are: {', '.join(sorted(known))}")
     return name
 
 
@@ -41,24 +66,9 @@ def binary(value: str | bool | int) -> bool:
     return text in ("1", "true")
 
 
-def at_least(least: int) -> Any:
-    """A whole number not below `least`."""
-
-    def parse(value: str) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"a whole number is needed, not {value}") from None
-        if number < least:
-            raise argparse.ArgumentTypeError(f"must be at least {least}, not {number}")
-        return number
-
-    return parse
-
-
 def add_rehearsal_args(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Flags of methods with a buffer."""
-    parser.add_argument("--buffer_size", type=at_least(1), required=True, help="examples in the replay buffer")
+    parser.add_argument("--buffer_size", type=at_least(1, 10**7), required=True, help="examples in the replay buffer")
     parser.add_argument("--minibatch_size", type=at_least(1), help="replayed examples per step (default: batch_size)")
     return parser
 
@@ -70,41 +80,42 @@ def add_as_paper_arg(parser: argparse.ArgumentParser, what: str) -> None:
 
 def add_initial_args(parser: argparse.ArgumentParser) -> None:
     """Flags that decide which other flags there are."""
-    parser.add_argument("--model", help="the method")
-    parser.add_argument("--dataset", help="the data set")
-    parser.add_argument("--backbone", help="the network")
-    parser.add_argument("--dataset_config", help="a named split or setting of the data set, such as 2tasks")
+    parser.add_argument("--model", type=text, help="the method")
+    parser.add_argument("--dataset", type=text, help="the data set")
+    parser.add_argument("--backbone", type=text, help="the network")
+    parser.add_argument("--dataset_config", type=text, help="a named split or setting of the data set, such as 2tasks")
     parser.add_argument("--model_config", choices=["default", "best"], default="default",
                         help="best: the hyper-parameters of the method's paper for this data set")
-    parser.add_argument("--loadcheck", help="checkpoint to load; its arguments become the defaults")
+    parser.add_argument("--loadcheck", type=text, help="checkpoint to load; its arguments become the defaults")
 
 
 def add_experiment_args(parser: argparse.ArgumentParser, n_tasks: int) -> None:
     """Flags of the experiment itself."""
     add = parser.add_argument_group("experiment").add_argument
-    add("--lr", type=float, required=True, help="learning rate")
-    add("--lr_later", type=float, nargs="+", metavar="LR", help="learning rates of the tasks after the first; the last "
-        "one holds for all that follow (default: --lr)")
+    add("--lr", type=number(above=0), required=True, help="learning rate")
+    add("--lr_later", type=number(above=0), nargs="+", metavar="LR",
+        help="learning rates of the tasks after the first; the last one holds for all that follow (default: --lr)")
     add("--n_epochs", type=at_least(1), help="epochs per task")
     add("--batch_size", type=at_least(1), help="examples per step")
     add("--optimizer", choices=["sgd", "adam", "adamw", "adagrad"], default="sgd", help="optimiser")
-    add("--optim_wd", type=float, default=0.0, help="weight decay")
-    add("--optim_mom", type=float, default=0.0, help="momentum")
+    add("--optim_wd", type=number(0), default=0.0, help="weight decay")
+    add("--optim_mom", type=number(0, below=1), default=0.0, help="momentum")
     add("--optim_nesterov", type=binary, default=False, help="Nesterov momentum")
     add("--lr_scheduler", choices=["multisteplr", "cosine", "None"], help="learning-rate schedule within a task")
-    add("--lr_milestones", type=int, nargs="+", default=[], help="epochs at which multisteplr lowers the rate")
-    add("--sched_multistep_lr_gamma", type=float, default=0.1, help="by what it multiplies the rate")
+    add("--lr_milestones", type=at_least(1), nargs="+", default=[], help="epochs at which multisteplr lowers the rate")
+    add("--sched_multistep_lr_gamma", type=number(above=0, most=1), default=0.1, help="by what it multiplies the rate")
     add("--drop_last", type=binary, default=False, help="drop a last batch that is not full")
     add("--joint", type=int, choices=(0, 1), default=0, help="1: all classes in one task")
-    add("--validation", type=float, help="per cent of each class held out of training, evaluated in place of the "
-                                         "test set until the end")
+    add("--validation", type=number(above=0, most=90),
+        help="per cent of each class held out of training (below 1: the fraction), evaluated in place of the test set "
+             "until the end")
     add("--n_tasks", type=at_least(1), help=f"cut the classes into this many tasks (default: {n_tasks})")
     add("--max_classes", type=at_least(2), help="use the first classes only (default: all)")
     add("--train_per_class", type=at_least(1), help="use this many training images of each class (default: all)")
     add("--test_per_class", type=at_least(1), help="evaluate on this many images of each class (default: all)")
-    add("--custom_class_order", metavar="CLASSES", help="the order in which classes arrive, by number, range or name: "
-        "0-24,50-74. As many as there are classes, or as --max_classes says; --permute_classes is ignored (default: "
-        "the data set's own)")
+    add("--custom_class_order", type=text, metavar="CLASSES",
+        help="the order in which classes arrive, by number, range or name: 0-24,50-74. As many as there are classes, or "
+             "as --max_classes says; --permute_classes is ignored (default: the data set's own)")
     add("--second_task", choices=SECOND_TASKS, help="what the second task is instead of its classes: the first task's "
         "images turned by 90, 180 or 270 degrees, with the turn as class; or its own images with random labels")
 
@@ -112,16 +123,16 @@ def add_experiment_args(parser: argparse.ArgumentParser, n_tasks: int) -> None:
 def add_management_args(parser: argparse.ArgumentParser) -> None:
     """Flags of where, how long and how loud."""
     add = parser.add_argument_group("management").add_argument
-    add("--seed", type=at_least(0), help="random seed (default: drawn, and recorded)")
+    add("--seed", type=SEED, help="random seed (default: drawn, and recorded)")
     add("--permute_classes", type=binary, default=False, help="put the classes in random order first")
-    add("--base_path", default="./data/", help="where data sets are, and results go")
-    add("--results_path", default="results/", help="where results go, below base_path")
-    add("--checkpoint_path", default="./checkpoints/", help="where checkpoints go")
+    add("--base_path", type=text, default="./data/", help="where data sets are, and results go")
+    add("--results_path", type=text, default="results/", help="where results go, below base_path")
+    add("--checkpoint_path", type=text, default="./checkpoints/", help="where checkpoints go")
     add("--savecheck", choices=["task", "last"], help="save a checkpoint after every task, or after the last")
-    add("--ckpt_name", help="name of the checkpoints (default: made from model, data set and seed)")
+    add("--ckpt_name", type=text, help="name of the checkpoints (default: made from model, data set and seed)")
     add("--start_from", type=at_least(0), help="index of the first task to train (default: where loadcheck ended)")
     add("--stop_after", type=at_least(1), help="number of tasks after which to stop (default: all)")
-    add("--device", help="cpu, cuda:0, ... (default: the first GPU, else the CPU)")
+    add("--device", type=text, help="cpu, cuda:0, ... (default: the first GPU, else the CPU)")
     add("--num_workers", type=at_least(0), help="accepted and not needed: batches are made in the training process")
     add("--debug_mode", type=binary, default=False, help="a few steps per epoch only")
     add("--non_verbose", type=binary, default=False, help="no progress bars")
@@ -134,7 +145,7 @@ def add_management_args(parser: argparse.ArgumentParser) -> None:
 
 def load_yaml(path: str | os.PathLike) -> dict:
     """A config file."""
-    with open(path) as f:
+    with open(path, encoding="utf-8") as f:
         return yaml.safe_load(f) or {}
 
 
@@ -153,8 +164,8 @@ def dataset_config(dataset: str, name: str | None) -> dict[str, Any]:
 def backbone_args(parser: argparse.ArgumentParser, name: str) -> None:
     """Flags of the network."""
     group = parser.add_argument_group("network")
-    for flag, default in backbones.backbone_flags(name).items():
-        group.add_argument(f"--{flag}", type=at_least(1), default=default, help=f"of {name}")
+    for flag, (default, values) in backbones.backbone_flags(name).items():
+        group.add_argument(f"--{flag}", type=values, default=default, help=f"of {name}")
 
 
 def command_line(args: argparse.Namespace, parser: ArgumentParser) -> str:
@@ -168,6 +179,17 @@ def command_line(args: argparse.Namespace, parser: ArgumentParser) -> str:
             values = value if isinstance(value, list) else [value]
             words += [str(int(v) if isinstance(v, bool) else v) for v in values]
     return shlex.join(words)
+
+
+def unused(args: argparse.Namespace) -> list[str]:
+    """A line for flags that were given and change nothing."""
+    lines = []
+    if args.optimizer != "sgd" and (args.optim_mom or args.optim_nesterov):
+        lines.append(f"--optim_mom, --optim_nesterov change nothing with --optimizer {args.optimizer}")
+    usual = datasets.get_dataset_names()[args.dataset].DEFAULTS.get("lr_milestones", []), 0.1
+    if args.lr_scheduler != "multisteplr" and (args.lr_milestones, args.sched_multistep_lr_gamma) != usual:
+        lines.append("--lr_milestones, --sched_multistep_lr_gamma change nothing without --lr_scheduler multisteplr")
+    return lines
 
 
 def no_duplicate_flags(cmd: list[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mammoth_sbs.errors import UserError
+from mammoth_sbs.errors import UserError, reason
 
 _state: dict[str, str | torch.device] = {"base_path": "./data/", "checkpoint_path": "./checkpoints/"}
 
@@ -36,7 +36,7 @@ def get_device(avail_devices: str | torch.device | None = None) -> torch.device:
             device = torch.device(f"cuda:{name}" if name.isdigit() else name)
             torch.zeros(1, device=device)
         except (RuntimeError, AssertionError) as e:
-            raise UserError(f"--device {avail_devices}: not usable here ({str(e).splitlines()[0]}); try cpu") from None
+            raise UserError(f"--device {avail_devices}: not usable here ({reason(e)}); try cpu") from None
         _state["device"] = device
     elif "device" not in _state:
         _state["device"] = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")

