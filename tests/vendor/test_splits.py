@@ -163,7 +163,7 @@ def test_classes_are_known_by_their_names() -> None:
     ("--custom_class_order 0,one", "'one' is no class"),
     ("--second_task rotations", "tasks of at least 3 classes, not 8 x 8 and 2"),
     ("--second_task random-labels --n_tasks 1", "there is one task"),
-    ("--lr_later 0.1 -1", "--lr_later must be above 0, not -1"),
+    ("--lr_later 0.1 -1", "--lr_later: a number above 0 is needed, not -1"),
 ])
 def test_orders_and_tasks_that_cannot_be(start: Callable, flags: str, says: str) -> None:
     with pytest.raises(UserError, match=re.escape(says)):

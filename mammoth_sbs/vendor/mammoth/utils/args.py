@@ -114,8 +114,8 @@ def add_experiment_args(parser: argparse.ArgumentParser, n_tasks: int) -> None:
     add("--train_per_class", type=at_least(1), help="use this many training images of each class (default: all)")
     add("--test_per_class", type=at_least(1), help="evaluate on this many images of each class (default: all)")
     add("--custom_class_order", type=text, metavar="CLASSES",
-        help="the order in which classes arrive, by number, range or name: 0-24,50-74. As many as there are classes, or "
-             "as --max_classes says; --permute_classes is ignored (default: the data set's own)")
+        help="the order in which classes arrive, by number, range or name: 0-24,50-74. As many as there are classes, "
+             "or as --max_classes says; --permute_classes is ignored (default: the data set's own)")
     add("--second_task", choices=SECOND_TASKS, help="what the second task is instead of its classes: the first task's "
         "images turned by 90, 180 or 270 degrees, with the turn as class; or its own images with random labels")
 
