@@ -141,6 +141,17 @@ def test_a_flag_that_comes_later_leaves_the_ids_of_runs_without_it() -> None:
     assert named({**args, "brand_new": 3}) == {**args, "brand_new": 3}
 
 
+def test_what_a_killed_sweep_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    left = [".0123456789abcdef.json.x1y2z3", ".first_tasks/.0123456789abcdef.pt.q9w8e7"]
+    kept = ["0123456789abcdef.json", "0123456789abcdef.log", ".first_tasks/0123456789abcdef.pt", ".hidden", "notes.txt"]
+    for name in (*left, *kept):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    with Store(tmp_path).locked():
+        assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == \
+            sorted([*kept, ".lock"])
+
+
 @pytest.mark.parametrize("name", ["bars_cifar10_5", "pairs_cifar10_5"])
 def test_committed_results_are_those_of_their_configuration(name: str) -> None:
     """All that were run are among the runs that the configuration asks for today, under the same ids."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from statistics import stdev
+from typing import Any
 
 import pytest
 
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.figures.results import Mean, paired
+from mammoth_sbs.figures.results import Mean, load, paired
 from tests.figures.conftest import SCRATCH, Put, draw, rows_of, three_arms
 
 
@@ -19,9 +20,19 @@ def test_the_standard_error_is_that_of_the_mean_and_unknown_for_one_seed() -> No
 
 
 def test_differences_are_paired_by_seed_whatever_order_they_are_in() -> None:
-    change = paired({0: 11.0, 1: 25.0, 2: 28.0, 3: 5.0}, {2: 30.0, 0: 10.0, 1: 20.0, 3: 5.0})
-    assert (change.mean, change.up, change.seeds) == (1.0, 2, 4)  # an equal seed did not go up
-    assert change.error == pytest.approx(stdev([1, 5, -2, 0]) / 2)  # not that of the two means
+    change = paired({0: 11.0, 1: 25.0, 2: 28.0, 3: 5.0}, {2: 4.0, 0: 30.0, 1: 20.0, 3: 5.0})
+    assert (change.mean, change.up, change.seeds) == (2.5, 2, 4)  # an equal seed did not go up
+    assert change.error == pytest.approx(stdev([-19, 5, 24, 0]) / 2)  # not by place, nor by rank, nor of the two means
+
+
+@pytest.mark.parametrize(("q", "s", "arm"), [
+    (0.2, 0.2, "SBS-fix"), (0.2, 0.4, "SBS q=0.2 s=0.4"), (0.4, 0.2, "SBS q=0.4 s=0.2"), ("auto", "auto", "SBS"),
+    ("auto", 0.2, "SBS q=auto s=0.2"), (0.2, "auto", "SBS q=0.2 s=auto"), ("rule", "rule", "SBS q=rule s=rule")])
+def test_an_arm_is_named_by_both_q_and_s(folder: Path, put: Put, q: Any, s: Any, arm: str) -> None:
+    put("er_sbs", 0, 70.0, sbs_q=q, sbs_s=s)
+    put("er_sbs", 0, 71.0, sampler="herding", sbs_q=q, sbs_s=s)
+    put("er", 0, 72.0)
+    assert [run.arm for run in load([folder])] == [arm, "herding", "stock"]
 
 
 def test_a_missing_seed_is_named_and_common_seeds_are_taken_when_asked_for(folder: Path, put: Put) -> None:

@@ -106,6 +106,28 @@ def test_no_tuning_buffer_and_no_rotation_step_sees_the_held_out_tenth(
     assert len(it.model.fill(it.dataset, trials.task)) == 80  # the run's own buffer draws from everything
 
 
+@pytest.mark.parametrize("name", ["er", "gem"])
+def test_a_trial_leaves_out_the_q_quickest_and_the_s_slowest(start: Start, name: str,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    it = start(f"{name}_sbs", "--train_per_class 40 --n_epochs 2 --buffer_size 1000 --sbs-q 0 --sbs-s 0")
+    trials = learn(it)
+    trials.task.speed = torch.arange(80.0).roll(7) / 80  # no ties
+    stored = []
+    fill = type(it.model).fill
+    monkeypatch.setattr(type(it.model), "fill", lambda *args: stored.append(fill(*args)) or stored[-1])
+    point = trials(0.5, 0.125)
+    assert (point.q, point.s, point.stored) == (0.5, 0.125, 27 if name == "er" else 72)
+    ranked = trials.rest[trials.task.speed[trials.rest].argsort(descending=True)]  # 72: 36 quickest, 9 slowest
+    if name == "er":
+        assert set(stored[0].tolist()) == set(ranked[36:63].tolist())
+    else:  # a quota per class: the band comes first, then what is nearest to it
+        labels = trials.task.labels
+        for c in (0, 1):
+            mine = [i for i in stored[0].tolist() if labels[i] == c]
+            band = [i for i in ranked[36:63].tolist() if labels[i] == c]
+            assert set(mine[: len(band)]) == set(band)
+
+
 def test_images_are_augmented_then_turned() -> None:
     images = torch.arange(2 * 9).view(2, 1, 3, 3).to(torch.uint8)
     loader = rotation.TurnedImages(images, torch.tensor([3, 1]), torch.tensor([0, 1]), 10, lambda x: x.flip(-1), 2, 0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,48 @@ def test_a_child_that_dies_is_reported_in_one_line() -> None:
 
     with pytest.raises(UserError, match=r"^a process of the search for q and s ended with code -9.*"):
         search(dies, [(0, 0), (0, 0.2)], Journal(None, ""), 2, silent=True)
+
+
+def running(folder: Path) -> list[int]:
+    """The processes that wrote their number into `folder` and are there still."""
+    def alive(pid: int) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    return [int(file.name) for file in folder.iterdir() if alive(int(file.name))]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_no_process_of_a_search_outlives_it(tmp_path: Path, end: str) -> None:
+    """Whether it is killed, or gives up because one of its pairs could not be tried."""
+
+    def trial(q: float, s: float) -> Point:
+        (tmp_path / str(os.getpid())).touch()
+        if end == "stopped" and q:
+            while len(list(tmp_path.iterdir())) < 2:
+                time.sleep(0.01)
+            raise UserError("no")
+        time.sleep(60)
+        raise AssertionError
+
+    def searching() -> None:
+        search(trial, [(0, 0), (0.2, 0)], Journal(None, ""), 2, silent=True)
+
+    until = time.monotonic() + 30
+    if end == "stopped":
+        with pytest.raises(UserError, match="^no$"):
+            searching()
+    else:
+        process = get_context("fork").Process(target=searching)
+        process.start()
+        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert len(running(tmp_path)) == 2
+        process.kill()
+        process.join()
+    while running(tmp_path) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not running(tmp_path)
