@@ -36,7 +36,8 @@ def at_the_end_of_a_task(it: SimpleNamespace, tasks: int = 2) -> SimpleNamespace
 def unchanged(net: nn.Module, before: nn.Module) -> bool:
     """Weights, batch statistics, hooks and mode."""
     old = before.state_dict()
-    modes = ([(m.training, len(m._forward_hooks), len(m._forward_pre_hooks)) for m in n.modules()] for n in (net, before))
+    modes = ([(m.training, len(m._forward_hooks), len(m._forward_pre_hooks)) for m in of.modules()]
+             for of in (net, before))
     return all(torch.equal(old[name], value) for name, value in net.state_dict().items()) and next(modes) == next(modes)
 
 

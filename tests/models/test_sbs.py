@@ -20,7 +20,7 @@ CONV = f"{SMALL} --backbone tiny-resnet18 --num_filters 4"
 @pytest.mark.parametrize("scope", ["task", "seen"])
 @pytest.mark.parametrize("name", STOCK)
 def test_counts_equal_those_of_a_second_forward_pass(start: Start, name: str, scope: str) -> None:
-    tasks = "--n_tasks 2" if name == "rpc" else "--stop_after 3"  # its head differs from plain outputs in the last class
+    tasks = "--n_tasks 2" if name == "rpc" else "--stop_after 3"  # its head tells the last class apart
     it = start(f"{name}_sbs", f"{SMALL} {tasks} --sbs-scope {scope} --buffer_size 40")
     model, observe, counts = it.model, it.model.observe, {}
 
