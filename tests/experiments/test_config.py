@@ -27,7 +27,7 @@ def test_points_are_in_the_order_of_the_file_and_seeds_come_first(config: Callab
     assert [(run.args["seed"], run.args["model"], run.args["sbs_q"]) for run in runs] == [
         (seed, model, q) for seed in (7, 3) for model in ("er-sbs", "gem-sbs") for q in (0.4, 0)]
     assert runs[1].title == "--model er_sbs --sbs-q 0 --seed 7"
-    assert runs[1].command.startswith("python main.py --dataset seq-digits ")
+    assert runs[1].command.startswith("mammoth-sbs run --dataset seq-digits ")
     assert runs[1].command.endswith("--model er_sbs --sbs-q 0 --seed 7")
 
 
