@@ -73,7 +73,8 @@ def execute(words: list[str], threads: int) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         record = Path(folder, "record.npz")  # it travels as the result does
         words = [str(record) if i and words[i - 1] == "--sbs-record" else word for i, word in enumerate(words)]
-        host.main(host.parse_args([*words, "--results_path", folder]))
+        args = host.parse_args([*words, "--results_path", folder])
+        host.train(*host.initialize(args, must_compile=True))
         (file,) = Path(folder).rglob("*.json")
         where = {"node": platform.node(), "cpu_time": round(time.process_time() - begin, 2)}
         recorded = {"record": record.read_bytes()} if record.exists() else {}
@@ -81,14 +82,17 @@ def execute(words: list[str], threads: int) -> dict[str, Any]:
 
 
 def trial(commands: list[list[str]]) -> list[str | None]:
-    """What is wrong with each command line, found by building its data set and model without training."""
+    """What is wrong with each command line, found by building its data set and model without training.
+
+    With `--compile 1` this is when each kind of network is compiled: the runs find it in the cache.
+    """
     from mammoth_sbs.models import load_host
 
     host = load_host()
     found: list[str | None] = []
     for words in commands:
         try:
-            host.initialize(host.parse_args(words))
+            host.initialize(host.parse_args(words), must_compile=True)
             found.append(None)
         except UserError as e:
             found.append(str(e))

@@ -22,6 +22,7 @@ from models import get_model, get_model_names  # noqa: E402
 from models.utils.continual_model import ContinualModel  # noqa: E402
 from utils import args as flags  # noqa: E402
 from utils.checkpoints import read_checkpoint  # noqa: E402
+from utils.compiled import CannotCompile, compile_network  # noqa: E402
 from utils.conf import base_path, get_checkpoint_path, get_device, set_random_seed  # noqa: E402
 from utils.training import train  # noqa: E402
 
@@ -177,8 +178,9 @@ def parse_args(cmd: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def initialize(args: argparse.Namespace | None = None) -> tuple[ContinualModel, ContinualDataset, argparse.Namespace]:
-    """Data set, network and method."""
+def initialize(args: argparse.Namespace | None = None,
+               must_compile: bool = False) -> tuple[ContinualModel, ContinualDataset, argparse.Namespace]:
+    """Data set, network and method. Without a compiler `--compile 1` goes on eagerly, unless it must not."""
     args = parse_args() if args is None else args
     for line in flags.unused(args):
         flags.say(f"warning: {line}")
@@ -193,6 +195,14 @@ def initialize(args: argparse.Namespace | None = None) -> tuple[ContinualModel, 
                             f"here; give at most {dataset.N_TASKS - (flag == '--start_from')}")
     backbone = get_backbone(args, dataset.input_shape)
     model = get_model(args, backbone, dataset.get_loss(), dataset.get_transform(), dataset)
+    if args.compile:
+        try:
+            compile_network(model.net, dataset.input_shape)
+        except CannotCompile as e:
+            if must_compile:
+                raise
+            flags.say(f"{e}; going on without")
+            args.compile = False
     return model, dataset, args
 
 

@@ -133,6 +133,7 @@ def add_management_args(parser: argparse.ArgumentParser) -> None:
     add("--start_from", type=at_least(0), help="index of the first task to train (default: where loadcheck ended)")
     add("--stop_after", type=at_least(1), help="number of tasks after which to stop (default: all)")
     add("--device", type=text, help="cpu, cuda:0, ... (default: the first GPU, else the CPU)")
+    add("--compile", type=binary, default=False, help="1: compile the network, once a minute or two; faster on a CPU")
     add("--num_workers", type=at_least(0), help="accepted and not needed: batches are made in the training process")
     add("--debug_mode", type=binary, default=False, help="a few steps per epoch only")
     add("--non_verbose", type=binary, default=False, help="no progress bars")

@@ -95,7 +95,7 @@ def train(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> 
     untrained = evaluate_untrained(model, args, end) if args.enable_other_metrics else []
     ahead: list[tuple[Accuracies, Accuracies]] | None = [] if args.enable_other_metrics else None
     if args.loadcheck is not None:
-        state = load_checkpoint(args.loadcheck, model, args)
+        state = load_checkpoint(args.loadcheck, model, args, may_differ={"compile"})
         first = state["tasks_done"] if args.start_from is None else args.start_from
         results = state["results"][:first]
         during = [entry for entry in state.get("during", []) if entry["task"] <= first]

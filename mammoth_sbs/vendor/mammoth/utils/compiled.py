@@ -1,0 +1,173 @@
+"""`--compile 1`: the network between the images and its head, compiled by torch's inductor and kept in the cache.
+
+A kind of network is compiled twice, for passes that learn and for those that do not, and never again: the number of
+images is left open, and the code is made from a batch of fixed size, so that it does not depend on who came first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from mammoth_sbs.errors import UserError
+
+from backbone import MammothBackbone
+from datasets.utils.sources import cache_root
+from utils.args import say
+
+IMAGES = 64  # in the batch that code is made from: 32 new and 32 replayed
+LEAVE_OUT = "leave out --compile"
+Pass = Callable[[MammothBackbone, Tensor], Tensor]
+_known: dict[str, Compiled] = {}  # by kind of network: copies and further models of it share the code
+
+
+class CannotCompile(UserError):
+    """No compiler, or a network that it does not understand."""
+
+
+class Compiled:
+    """What a network's `embed` becomes: compiled where that is right, as it was elsewhere."""
+
+    def __init__(self, embed: Pass, shape: tuple[int, ...], threads: int) -> None:
+        self.eager, self.shape = embed, shape
+        self.learn, self.ask = (_compile(embed, name, threads) for name in ("learn", "ask"))
+
+    def __call__(self, net: MammothBackbone, x: Tensor) -> Tensor:
+        """`embed`. A single image is left to the eager network, which complains if it cannot learn from one."""
+        fits = x.dtype is torch.float32 and x.shape[1:] == self.shape and len(x) > 1 and not x.requires_grad \
+            and not torch.is_autocast_enabled(x.device.type)
+        if not fits or (torch.is_grad_enabled() and not net.training):
+            return self.eager(net, x)
+        x = x.contiguous()
+        if not net.training:
+            return self.ask(net, x)
+        with _untracked(net), torch.enable_grad():
+            features = self.learn(net, x)
+        return features if torch.is_grad_enabled() else features.detach()
+
+
+def _compile(embed: Pass, name: str, threads: int) -> Pass:
+    """A function of the network that will be compiled when it is called: a copy, for torch keeps code by function."""
+    code: CodeType = embed.__code__.replace(co_name=f"{embed.__code__.co_name}_{name}")
+    copy = FunctionType(code, embed.__globals__, code.co_name, closure=embed.__closure__)
+    # their number is not written into the code: processes that search for q and s have one thread each
+    options: Any = {"cpp.threads": threads, "cpp.dynamic_threads": threads > 1, "guard_filter_fn": _guards}
+    return torch.compile(copy, fullgraph=True, options=options)
+
+
+def _guards(entries: Any) -> list[bool]:
+    """What torch is to look at before it takes the code it has. The number of images only decides on what is fast, and
+    modes, which include the number of threads, are our own to tell apart."""
+    return [entry.guard_type not in ("SHAPE_ENV", "GLOBAL_STATE") for entry in entries]
+
+
+@contextmanager
+def _untracked(net: nn.Module) -> Iterator[None]:
+    """Batch normalisation that is not to learn (`bn_track_stats`) does so, and forgets it: the code stays the same."""
+    layers = [m for m in net.modules() if isinstance(m, _BatchNorm)
+              and m.running_mean is not None and not m.track_running_stats]
+    if not layers:
+        yield
+        return
+    statistics = [buffer for layer in layers for buffer in layer.buffers()]
+    before = [buffer.clone() for buffer in statistics]
+    for layer in layers:
+        layer.track_running_stats = True
+    try:
+        yield
+    finally:
+        for buffer, value in zip(statistics, before, strict=True):
+            buffer.copy_(value)
+        for layer in layers:
+            layer.track_running_stats = False
+
+
+def compile_network(net: MammothBackbone, shape: tuple[int, ...]) -> None:
+    """Let `net` run compiled code for images of `shape`, made now or found in the cache."""
+    kind = _kind(net, shape)
+    if kind not in _known:
+        _check(net)
+        with _alone(_folder(), kind, type(net).__name__):
+            try:
+                _known[kind] = _compiled(net, shape)
+            except Exception as e:  # whatever torch does not understand
+                reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
+                raise CannotCompile(f"--compile 1: {type(net).__name__} cannot be compiled ({reason}); "
+                                    f"{LEAVE_OUT}") from e
+    net.embed = MethodType(_known[kind], net)  # type: ignore[method-assign]
+
+
+def _compiled(net: MammothBackbone, shape: tuple[int, ...]) -> Compiled:
+    """Both passes, made by running each once on a copy of the network. No random number is used up."""
+    compiled, trial = Compiled(type(net).embed, shape, torch.get_num_threads()), deepcopy(net)
+    images = torch.zeros(IMAGES, *shape, device=next(net.parameters()).device)
+    torch._dynamo.mark_dynamic(images, 0)
+    with torch.random.fork_rng():
+        compiled(trial.train(), images).sum().backward()
+        with torch.no_grad():
+            compiled(trial.eval(), images)
+    return compiled
+
+
+def _check(net: MammothBackbone) -> None:
+    """What is known beforehand to fail."""
+    if type(net).embed is MammothBackbone.embed:
+        raise CannotCompile(f"--compile 1: {type(net).__name__} has no `embed`, which is what is compiled; {LEAVE_OUT}")
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    try:
+        get_cpp_compiler()
+    except Exception:  # torch says so with several classes of its own
+        raise CannotCompile("--compile 1: no C++ compiler found; install g++ or name one in CXX, "
+                            f"or {LEAVE_OUT}") from None
+
+
+def _kind(net: MammothBackbone, shape: tuple[int, ...]) -> str:
+    """Networks of one kind run the same code."""
+    said = [f"{type(net).__module__}.{type(net).__qualname__}", repr(net), shape, torch.get_num_threads(),
+            next(net.parameters()).device.type]
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+
+
+def _folder() -> Path:
+    """Where torch keeps compiled code: a part of our cache for each processor and each torch."""
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text(errors="replace").split("\n\n")[0].splitlines() if cpu.exists() else []
+    machine = [line for line in lines if line.startswith(("model name", "flags", "Features"))]
+    said = [torch.__version__, platform.machine(), sys.version_info[:2], *machine]
+    folder = cache_root() / "compiled" / hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise CannotCompile(f"--compile 1: cannot write the cache {folder}: {e.strerror}; set MAMMOTH_SBS_CACHE to "
+                            f"another folder, or {LEAVE_OUT}") from None
+    return folder
+
+
+@contextmanager
+def _alone(folder: Path, kind: str, name: str) -> Iterator[None]:
+    """One process at a time compiles a kind of network on a machine; who finds it compiled does not wait."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+    done = folder / f"{kind}.done"
+    if done.exists():
+        yield
+        return
+    say(f"compiling {name}: a minute or two, once; kept in {folder.parent}")
+    with open(folder / f"{kind}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+        done.touch()
+
