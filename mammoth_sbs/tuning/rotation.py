@@ -42,11 +42,8 @@ def turn(images: Tensor, turns: Tensor) -> Tensor:
 
 
 def apply(transform: Any, images: Tensor) -> Tensor:
-    """A host's transform on a batch; Mammoth has a function for its transforms of single images."""
-    if transform is None:
-        return images
-    by_host = getattr(augmentations, "apply_transform", None)
-    return by_host(images, transform) if by_host is not None else transform(images)
+    """A host's transform on a batch; Mammoth's may be one for single images."""
+    return images if transform is None else augmentations.apply_transform(images, transform)
 
 
 def images_of(data: Any) -> Tensor:

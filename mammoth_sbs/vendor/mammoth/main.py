@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from pathlib import Path
 
@@ -16,9 +17,9 @@ from mammoth_sbs.errors import UserError, one_line  # noqa: E402
 from mammoth_sbs.parser import program, spelled  # noqa: E402
 
 import datasets  # noqa: E402
-from backbone import REGISTERED_BACKBONES, get_backbone  # noqa: E402
+from backbone import REGISTERED_BACKBONES, backbone_flags, get_backbone  # noqa: E402
 from datasets.utils.continual_dataset import ContinualDataset  # noqa: E402
-from models import get_model, get_model_names  # noqa: E402
+from models import add_models, get_model, get_model_names  # noqa: E402
 from models.utils.continual_model import ContinualModel  # noqa: E402
 from utils import args as flags  # noqa: E402
 from utils.checkpoints import read_checkpoint  # noqa: E402
@@ -45,10 +46,13 @@ def build_parser(cmd: list[str]) -> flags.ArgumentParser:
     `--dataset_config`, the data set.
     """
     parser = flags.ArgumentParser(prog=program(), usage="%(prog)s --model MODEL --dataset DATASET [flags]",
-                                  description=names(), add_help=False)
+                                  add_help=False)
     flags.add_initial_args(parser)
     known = parser.parse_known_args(cmd)[0]
     saved = read_checkpoint(known.loadcheck)["args"] if known.loadcheck else {}
+    extra = known.extra_models or saved.get("extra_models")
+    parser.set_defaults(extra_code=add_models(extra) if extra else None)
+    parser.description = names()
     for flag, there in (("model", get_model_names()), ("dataset", datasets.get_dataset_names())):
         given = getattr(known, flag) or saved.get(flag)
         if given is None and flag == "dataset" and wants_help(cmd):
@@ -78,9 +82,10 @@ def build_parser(cmd: list[str]) -> flags.ArgumentParser:
     known.backbone = flags.one_of("backbone", REGISTERED_BACKBONES,
                                   known.backbone or saved.get("backbone") or defaults["backbone"])
     defaults["backbone"] = known.backbone
-    flags.backbone_args(parser, known.backbone)
     flags.add_experiment_args(parser, defaults.get("n_tasks", datasets.get_dataset_names()[known.dataset].N_TASKS))
     flags.add_management_args(parser)
+    flags.add_flags(parser, f"network {known.backbone}", backbone_flags(known.backbone))
+    flags.add_flags(parser, f"data set {known.dataset}", datasets.dataset_flags(known.dataset))
     parser.add_argument("--shared_first_task", type=flags.text,
                         help="file that holds the first task once it is trained: made by the first of several runs "
                              "that differ only after it, used by the others")
@@ -175,6 +180,7 @@ def parse_args(cmd: list[str] | None = None) -> argparse.Namespace:
         args.seed = int.from_bytes(__import__("os").urandom(4), "little")
     set_random_seed(args.seed)
     args.command = f"{program()} " + flags.command_line(args, parser)
+    logging.debug(args)
     return args
 
 
@@ -193,6 +199,7 @@ def initialize(args: argparse.Namespace | None = None,
         if tasks is not None and tasks > dataset.N_TASKS:
             raise UserError(f"{flag} {getattr(args, flag[2:])}: {args.dataset} is cut into {dataset.N_TASKS} tasks "
                             f"here; give at most {dataset.N_TASKS - (flag == '--start_from')}")
+    logging.info(f"Using backbone: {args.backbone}")
     backbone = get_backbone(args, dataset.input_shape)
     model = get_model(args, backbone, dataset.get_loss(), dataset.get_transform(), dataset)
     if args.compile:

@@ -7,11 +7,14 @@ import inspect
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mammoth_sbs.values import Range, at_least
+from mammoth_sbs.values import at_least
+
+from utils import flags_of
 
 REGISTERED_BACKBONES: dict[str, Callable[..., MammothBackbone]] = {}
 WIDTHS = {"num_filters": at_least(1, 1024), "mlp_hidden_size": at_least(1, 16384)}  # beyond, no memory holds them
@@ -21,6 +24,16 @@ class MammothBackbone(nn.Module):
     """A network that ends in `classifier`, and gives logits, features or both on request."""
 
     classifier: nn.Linear
+    device: torch.device | str = "cpu"
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__()
+
+    def to(self, *args: Any, **kwargs: Any) -> MammothBackbone:
+        """Says afterwards where it is."""
+        super().to(*args, **kwargs)
+        self.device = next((p.device for p in self.parameters()), "cpu")
+        return self
 
     def embed(self, x: Tensor) -> Tensor:
         """What the classifier sees."""
@@ -50,27 +63,35 @@ class MammothBackbone(nn.Module):
         return torch.cat([torch.zeros_like(p).view(-1) if p.grad is None else p.grad.view(-1)
                           for p in self.parameters()])
 
+    def set_params(self, new_params: Tensor) -> None:
+        """Undo of `get_params`."""
+        nn.utils.vector_to_parameters(new_params, self.parameters())
+
     def set_grads(self, grads: Tensor) -> None:
         """Undo of `get_grads`."""
-        for p, g in zip(self.parameters(), grads.split([p.numel() for p in self.parameters()]), strict=True):
-            p.grad = g.view_as(p).clone()
+        set_gradient(self, grads)
+
+
+def set_gradient(net: nn.Module, gradient: Tensor) -> None:
+    """Give a network's parameters their parts of a gradient that is one vector."""
+    for p, g in zip(net.parameters(), gradient.split([p.numel() for p in net.parameters()]), strict=True):
+        p.grad = g.view_as(p).clone()
 
 
 def register_backbone(name: str) -> Callable[[Callable[..., MammothBackbone]], Callable[..., MammothBackbone]]:
     """Decorator: make a function that builds a network known as `name`. Its keyword arguments become flags."""
 
     def register(build: Callable[..., MammothBackbone]) -> Callable[..., MammothBackbone]:
-        REGISTERED_BACKBONES[name] = build
+        REGISTERED_BACKBONES[name.replace("_", "-").lower()] = build
         return build
 
     return register
 
 
-def backbone_flags(name: str) -> dict[str, tuple[int, Range]]:
+def backbone_flags(name: str) -> dict[str, tuple[Any, Any]]:
     """Flags of a network, each with its default and range: what its function takes beside the data set's sizes."""
-    parameters = inspect.signature(REGISTERED_BACKBONES[name]).parameters
-    return {p.name: (p.default, WIDTHS.get(p.name, at_least(1)))
-            for p in parameters.values() if p.name not in ("num_classes", "input_shape")}
+    return {flag: (default, WIDTHS.get(flag, kind))
+            for flag, (default, kind) in flags_of(REGISTERED_BACKBONES[name], *_sizes).items()}
 
 
 def get_backbone_class(name: str) -> Callable[..., MammothBackbone]:
@@ -78,10 +99,16 @@ def get_backbone_class(name: str) -> Callable[..., MammothBackbone]:
     return REGISTERED_BACKBONES[name.replace("_", "-").lower()]
 
 
-def get_backbone(args: Namespace, input_shape: tuple[int, int, int] = (3, 32, 32)) -> MammothBackbone:
-    """The network that `args` asks for."""
+def get_backbone(args: Namespace, input_shape: tuple[int, int, int] | None = None) -> MammothBackbone:
+    """The network that `args` asks for; without `input_shape`, for the images of the last one that was built."""
+    build = get_backbone_class(args.backbone)
+    _sizes.update({"num_classes": args.num_classes} | ({"input_shape": input_shape} if input_shape else {}))
+    taken = inspect.signature(build).parameters
     flags = {name: getattr(args, name) for name in backbone_flags(args.backbone)}
-    return get_backbone_class(args.backbone)(num_classes=args.num_classes, input_shape=input_shape, **flags)
+    return build(**{name: value for name, value in _sizes.items() if name in taken}, **flags)
+
+
+_sizes: dict[str, Any] = {"num_classes": 10, "input_shape": (3, 32, 32)}  # the data set's
 
 
 for _file in Path(__file__).parent.glob("*.py"):

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 import importlib
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from datasets.utils.continual_dataset import ContinualDataset
+from utils import flags_of
 
+REGISTERED_DATASETS: dict[str, type[ContinualDataset]] = {}
 CONFIGS = Path(__file__).parent / "configs"
+
+
+def register_dataset(name: str) -> Callable[[type[ContinualDataset]], type[ContinualDataset]]:
+    """Decorator: make a data set known as `name`. What its `__init__` takes beside `args` become flags."""
+
+    def register(cls: type[ContinualDataset]) -> type[ContinualDataset]:
+        cls.NAME = name.replace("_", "-").lower()
+        REGISTERED_DATASETS[cls.NAME] = cls
+        return cls
+
+    return register
+
+
+def dataset_flags(name: str) -> dict[str, tuple[Any, Any]]:
+    """Flags of a data set, each with its default and the type of its value."""
+    return flags_of(get_dataset_names()[name].__init__, "self", "args")
 
 
 def get_dataset_names() -> dict[str, type[ContinualDataset]]:
@@ -16,7 +36,8 @@ def get_dataset_names() -> dict[str, type[ContinualDataset]]:
     for file in Path(__file__).parent.glob("*.py"):
         if file.stem != "__init__":
             importlib.import_module(f"datasets.{file.stem}")
-    return {c.NAME: c for c in sorted(ContinualDataset.__subclasses__(), key=lambda c: c.NAME)}
+    here = {c.NAME: c for c in ContinualDataset.__subclasses__() if hasattr(c, "NAME")}
+    return dict(sorted((here | REGISTERED_DATASETS).items()))
 
 
 def get_dataset_config_names(dataset: str) -> list[str]:
@@ -26,4 +47,5 @@ def get_dataset_config_names(dataset: str) -> list[str]:
 
 def get_dataset(args: Namespace) -> ContinualDataset:
     """The data set that `args` asks for."""
-    return get_dataset_names()[args.dataset](args)
+    flags = {name: getattr(args, name) for name in dataset_flags(args.dataset)}
+    return get_dataset_names()[args.dataset](args, **flags)

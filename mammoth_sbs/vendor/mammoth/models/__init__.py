@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+
+from mammoth_sbs.errors import UserError
 
 from backbone import MammothBackbone
 from datasets.utils.continual_dataset import ContinualDataset
@@ -25,16 +29,53 @@ def register_model(name: str) -> Callable[[type[ContinualModel]], type[Continual
     return register
 
 
+def add_models(folder: str) -> str:
+    """Look into `folder` too (`--extra_models`), after this one; returns a digest of the files there.
+
+    They become modules of this package, as they are in Mammoth: `from models.er_ace import ErACE`.
+    """
+    where = Path(folder).expanduser().resolve()
+    files = sorted(where.glob("*.py"))
+    if not files:
+        raise UserError(f"--extra_models {folder}: no such folder, or no .py file in it; give one with files as in "
+                        "Mammoth's models/")
+    if str(where) not in __path__:
+        __path__.append(str(where))
+        importlib.import_module("mammoth_sbs.host").import_torchvision()  # which such files may import, on any machine
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+
+
 def get_model_names() -> dict[str, type[ContinualModel]]:
     """Name and class of every method."""
     names = {}
-    for file in sorted(Path(__file__).parent.glob("*.py")):
-        if file.stem != "__init__":
-            module = importlib.import_module(f"models.{file.stem}")
-            for cls in vars(module).values():
-                if isinstance(cls, type) and issubclass(cls, ContinualModel) and cls.__module__ == module.__name__:
-                    names[cls.NAME.replace("_", "-")] = cls
+    for folder in reversed(__path__):  # our own files win
+        for file in sorted(Path(folder).glob("*.py")):
+            for cls in _classes(file) if file.stem != "__init__" else ():
+                names[cls.NAME.replace("_", "-")] = cls
     return {**names, **REGISTERED_MODELS}
+
+
+@cache
+def _classes(file: Path) -> list[type[ContinualModel]]:
+    """The methods in a file. A user's file that does not import is a method that says so when it is asked for."""
+    try:
+        module = importlib.import_module(f"models.{file.stem}")
+    except Exception as e:
+        if file.parent == Path(__file__).parent:
+            raise
+        reason = " ".join(str(e).split()) or type(e).__name__
+
+        class Broken(ContinualModel):
+            NAME = file.stem
+
+            @staticmethod
+            def get_parser(parser: ArgumentParser) -> ArgumentParser:
+                raise UserError(f"--extra_models: {file} does not import here ({reason}); run it on Mammoth itself, by "
+                                "MAMMOTH_ROOT")
+
+        return [Broken]
+    return [cls for cls in vars(module).values() if isinstance(cls, type) and issubclass(cls, ContinualModel)
+            and cls.__module__ == module.__name__ and hasattr(cls, "NAME")]
 
 
 def get_model(args: Namespace, backbone: MammothBackbone, loss: Callable, transform: Transform | None,

@@ -3,6 +3,7 @@ from argparse import ArgumentParser
 import torch
 from torch import Tensor
 
+from backbone import set_gradient
 from datasets.utils.continual_dataset import ContinualDataset
 from models.utils.continual_model import gradient
 from models.utils.replay_model import ReplayModel
@@ -36,6 +37,6 @@ class AGem(ReplayModel):
             overlap = torch.dot(g.double(), reference.double())  # squares of large gradients leave float's range
             if overlap < 0:
                 g = g - (overlap / torch.dot(reference.double(), reference.double())).float() * reference
-        self.net.set_grads(g)
+        set_gradient(self.net, g)
         self.opt.step()
         return loss.item()

@@ -1,5 +1,6 @@
 import math
 from argparse import ArgumentParser
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from mammoth_sbs.values import number
 
+from backbone import set_gradient
 from datasets.utils.continual_dataset import ContinualDataset
 from models.utils.continual_model import gradient
 from models.utils.replay_model import ReplayModel
@@ -50,8 +52,14 @@ class Gem(ReplayModel):
         parser.add_argument("--gamma", type=number(0), default=0.5, help="margin by which old tasks are protected")
         return parser
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.grads_cs: list[Tensor] = []  # of each task that has ended, and of the stream: those of the last step
+        self.grads_da = torch.zeros(sum(p.numel() for p in self.net.parameters()), device=self.device)
+
     def end_task(self, dataset: ContinualDataset) -> None:
-        fill_buffer(self.buffer, dataset, self.current_task, ["examples", "labels", "task_labels"])
+        fill_buffer(self.buffer, dataset, self.current_task, required_attributes=["examples", "labels", "task_labels"])
+        self.grads_cs.append(torch.zeros_like(self.grads_da))
 
     def memory_gradients(self) -> Tensor | None:
         """One row per old task: the gradient of its loss on its part of the buffer."""
@@ -64,10 +72,12 @@ class Gem(ReplayModel):
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
         memories = self.memory_gradients()
         loss = self.loss(self.net(inputs), labels)
-        g = gradient(self.net, loss)
+        g = self.grads_da = gradient(self.net, loss)
         # only the sign matters here, and a g of length 1 keeps large gradients in float's range
+        if memories is not None:
+            self.grads_cs = list(memories)
         if memories is not None and (memories @ F.normalize(g, p=math.inf, dim=0) < 0).any():
             g = project_to_cone(g, memories, self.args.gamma)
-        self.net.set_grads(g)
+        set_gradient(self.net, g)
         self.opt.step()
         return loss.item()

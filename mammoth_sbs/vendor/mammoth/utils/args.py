@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import shlex
 import sys
@@ -15,9 +16,10 @@ from mammoth_sbs.errors import UserError
 from mammoth_sbs.parser import Parser, spelled, suggest
 from mammoth_sbs.values import SEED, at_least, number, text
 
-import backbone as backbones
 import datasets
+from backbone import REGISTERED_BACKBONES, backbone_flags
 from datasets.utils.tasks import SECOND_TASKS
+from utils import binary_to_boolean_type as binary
 
 
 class ArgumentParser(Parser):
@@ -45,7 +47,7 @@ def of_others(flag: str, parser: argparse.ArgumentParser) -> str:
         return f"{flag} is a flag of the _sbs models, and --model is {model}; take --model {model}_sbs"
     if owners:
         return f"{flag} is a flag of other methods, not of {model}: {', '.join(owners)}"
-    owners = [name for name in backbones.REGISTERED_BACKBONES if flag.lstrip("-") in backbones.backbone_flags(name)]
+    owners = [name for name in REGISTERED_BACKBONES if flag.lstrip("-") in backbone_flags(name)]
     return f"{flag} is a flag of other networks, not of {network}: {', '.join(owners)}" if owners else ""
 
 
@@ -58,12 +60,6 @@ def one_of(flag: str, known: Iterable[str], given: str) -> str:
     return name
 
 
-def binary(value: str | bool | int) -> bool:
-    """0 or 1."""
-    text = str(value).lower()
-    if text not in ("0", "1", "true", "false"):
-        raise argparse.ArgumentTypeError(f"give 0 or 1, not {value}")
-    return text in ("1", "true")
 
 
 def add_rehearsal_args(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -81,11 +77,14 @@ def add_as_paper_arg(parser: argparse.ArgumentParser, what: str) -> None:
 def add_initial_args(parser: argparse.ArgumentParser) -> None:
     """Flags that decide which other flags there are."""
     parser.add_argument("--model", type=text, help="the method")
+    parser.add_argument("--extra_models", type=text, metavar="DIR",
+                        help="a folder with files of further methods, as in Mammoth's models/ (default: none)")
     parser.add_argument("--dataset", type=text, help="the data set")
     parser.add_argument("--backbone", type=text, help="the network")
     parser.add_argument("--dataset_config", type=text, help="a named split or setting of the data set, such as 2tasks")
-    parser.add_argument("--model_config", choices=["default", "best"], default="default",
-                        help="best: the hyper-parameters of the method's paper for this data set")
+    parser.add_argument("--model_config", type=lambda name: {"base": "default"}.get(name, name), default="default",
+                        choices=["default", "best"],
+                        help="best: the hyper-parameters of the method's paper for this data set; base is default")
     parser.add_argument("--loadcheck", type=text, help="checkpoint to load; its arguments become the defaults")
 
 
@@ -162,11 +161,14 @@ def dataset_config(dataset: str, name: str | None) -> dict[str, Any]:
     return {key: value for key, value in config.items() if value is not None and not key.startswith("N_CLASSES")}
 
 
-def backbone_args(parser: argparse.ArgumentParser, name: str) -> None:
-    """Flags of the network."""
-    group = parser.add_argument_group("network")
-    for flag, (default, values) in backbones.backbone_flags(name).items():
-        group.add_argument(f"--{flag}", type=values, default=default, help=f"of {name}")
+def add_flags(parser: argparse.ArgumentParser, title: str, found: dict[str, tuple[Any, Any]]) -> None:
+    """Flags of a network or a data set, by its function's signature; those that every run has stay as they are."""
+    group = parser.add_argument_group(title)
+    for name, (default, kind) in found.items():
+        if not any(action.dest == name for action in parser._actions):
+            required = default is inspect.Parameter.empty
+            group.add_argument(f"--{name}", type=kind, default=None if required else default, required=required,
+                               help=f"of {title.split()[-1]}")
 
 
 def command_line(args: argparse.Namespace, parser: ArgumentParser) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
@@ -14,6 +15,26 @@ Transform = Callable[[Tensor], Tensor]
 def to_float(x: Tensor) -> Tensor:
     """Pixels in [0, 1]."""
     return x.float().div_(255) if x.dtype == torch.uint8 else x
+
+
+def apply_transform(x: Tensor, transform: Transform | None, autosqueeze: bool = False) -> Tensor:
+    """A transform on a batch."""
+    x = transform(x) if transform is not None else x
+    return x[0] if autosqueeze and len(x) == 1 else x
+
+
+def cutmix_data(x: Tensor, y: Tensor, alpha: float = 1.0, cutmix_prob: float = 0.5,
+                force: bool = False) -> tuple[Tensor, Tensor, Tensor, float]:
+    """CutMix (Yun et al., 2019), with probability `cutmix_prob`: a window of every image, whose area is Beta(alpha,
+    alpha) distributed, comes from another. Returns images, both labels and the share of the first; `x` is changed."""
+    if not force and np.random.rand() > cutmix_prob:
+        return x, y, y, 1.0
+    size, share = np.array(x.shape[2:]), np.sqrt(1 - np.random.beta(alpha, alpha))
+    other = torch.randperm(len(x)).to(x.device)
+    half, centre = (size * share).astype(int) // 2, np.random.randint(size)
+    (top, left), (bottom, right) = np.clip(centre - half, 0, size), np.clip(centre + half, 0, size)
+    x[:, :, top:bottom, left:right] = x[other, :, top:bottom, left:right]
+    return x, y, y[other], float(1 - (bottom - top) * (right - left) / size.prod())
 
 
 def random_crop(x: Tensor, padding: int, generator: Generator | None = None) -> Tensor:

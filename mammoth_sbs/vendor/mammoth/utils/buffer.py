@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mammoth_sbs.errors import UserError
+
 from utils.augmentations import Transform
 
 
@@ -20,7 +22,11 @@ class Buffer:
     logits: Tensor
     task_labels: Tensor
 
-    def __init__(self, buffer_size: int, device: torch.device | str = "cpu") -> None:
+    def __init__(self, buffer_size: int, device: torch.device | str = "cpu",
+                 sample_selection_strategy: str = "reservoir", **_: Any) -> None:
+        if sample_selection_strategy != "reservoir":
+            raise UserError(f"a buffer that is filled by {sample_selection_strategy}: this host has reservoir sampling "
+                            "only; run this method on Mammoth itself")
         self.buffer_size, self.device = buffer_size, device
         self.num_seen_examples = 0
 
@@ -88,6 +94,13 @@ class Buffer:
         """The content of all slots in use."""
         return self.get_data_by_index(torch.arange(len(self)), transform, device)
 
+    def to(self, device: torch.device | str) -> Buffer:
+        """Move what is stored."""
+        self.device = device
+        for name in self.used_attributes:
+            setattr(self, name, getattr(self, name).to(device))
+        return self
+
     def serialize(self) -> dict[str, Tensor | int]:
         """Content for a checkpoint."""
         content: dict[str, Tensor | int] = {name: getattr(self, name).cpu() for name in self.used_attributes}
@@ -100,9 +113,16 @@ class Buffer:
             setattr(self, name, value.to(self.device) if isinstance(value, Tensor) else value)
 
 
-def fill_buffer(buffer: Buffer, dataset: Any, t_idx: int, required_attributes: list[str]) -> None:
-    """Give every class seen an equal quota: cut old classes to it, draw the new ones at random (GEM)."""
+@torch.no_grad()
+def fill_buffer(buffer: Buffer, dataset: Any, t_idx: int, net: Any = None, use_herding: bool = False,
+                required_attributes: list[str] | None = None, normalize_features: bool = False,
+                extend_equalize_buffer: bool = False) -> None:
+    """Give every class seen an equal quota: cut old classes to it; draw the new ones at random (GEM), or by herding on
+    the features of `net` (iCaRL). With `extend_equalize_buffer` the buffer grows to a multiple of the classes."""
+    required = required_attributes or ["examples", "labels"]
     old, seen = dataset.get_offsets(t_idx)
+    if extend_equalize_buffer:
+        buffer.buffer_size = -(-dataset.args.buffer_size // seen) * seen
     quota = buffer.buffer_size // seen
     kept = dict(zip(buffer.used_attributes, buffer.get_all_data(), strict=True)) if not buffer.is_empty() else {}
     buffer.empty()
@@ -111,9 +131,55 @@ def fill_buffer(buffer: Buffer, dataset: Any, t_idx: int, required_attributes: l
         if len(rows):
             buffer.add_data(**{name: value[rows] for name, value in kept.items()})
     data = dataset.train_loader.dataset
+    if (data.targets < old).any():  # what `icarl_replay` has put there
+        data.keep(data.targets >= old)
     for c in data.targets.unique():
         rows = torch.where(data.targets == c)[0]
-        rows = rows[torch.randperm(len(rows))[:quota]]
+        if net is None:
+            logits = None
+            rows = rows[torch.randperm(len(rows))[:quota]]
+        else:
+            logits, features = _outputs(net, dataset, data, rows)
+            chosen = _herded(features, quota, normalize_features) if use_herding else torch.randperm(len(rows))[:quota]
+            rows, logits = rows[chosen], torch.sigmoid(logits[chosen])
         _, labels, examples = data.batch(rows)[:3]
-        given = {"examples": examples, "labels": labels, "task_labels": torch.full((len(rows),), t_idx)}
-        buffer.add_data(**{name: given[name] for name in required_attributes})
+        given = {"examples": examples, "labels": labels, "logits": logits,
+                 "task_labels": torch.full((len(rows),), t_idx)}
+        buffer.add_data(**{name: given[name] for name in required})
+
+
+def _outputs(net: Any, dataset: Any, data: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits and features of some of a task's images as evaluation sees them."""
+    was_training, normalize = net.training, dataset.get_normalization_transform()
+    net.eval()
+    parts = []
+    for index in rows.split(256):
+        images = data.batch(index)[2].to(next(net.parameters()).device)
+        features = net(normalize(images) if normalize else images, returnt="features")
+        parts.append((net.classifier(features).cpu(), features.cpu()))
+    net.train(was_training)
+    logits, features = (torch.cat(part) for part in zip(*parts, strict=True))
+    return logits, features
+
+
+def _herded(features: Tensor, count: int, normalized: bool) -> Tensor:
+    """iCaRL's herding: one by one, the example that brings the mean of the chosen nearest to the mean of all."""
+    features = features / features.norm(dim=1, keepdim=True) if normalized else features.clone()
+    mean, total = features.mean(0), torch.zeros_like(features[0])
+    chosen: list[int] = []
+    for n in range(1, min(count, len(features)) + 1):
+        distance = (mean - (features + total) / n).norm(dim=1)
+        distance[chosen] = torch.inf
+        chosen.append(int(distance.argmin()))
+        total = total + features[chosen[-1]]
+    return torch.tensor(chosen, dtype=torch.int64)
+
+
+def icarl_replay(self: Any, dataset: Any, val_set_split: float = 0) -> None:
+    """Put the buffer's examples into the task's training data, as iCaRL trains on both alike."""
+    if val_set_split:
+        raise UserError(f"--model {self.args.model}: its buffer is to be split into training and validation data, "
+                        "which this host does not do; run it on Mammoth itself")
+    if self.current_task > 0:
+        examples, labels = self.buffer.get_all_data()[:2]
+        dataset.train_loader.dataset.extend((examples * 255).round().to(torch.uint8), labels)

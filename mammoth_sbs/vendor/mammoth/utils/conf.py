@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,6 +46,17 @@ def get_device(avail_devices: str | torch.device | None = None) -> torch.device:
     found = _state["device"]
     assert isinstance(found, torch.device)
     return found
+
+
+@cache
+def warn_once(*words: object) -> None:
+    """A warning in Python's log, the first time only."""
+    logging.warning(" ".join(map(str, words)))
+
+
+def create_seeded_dataloader(args: Any, dataset: Any, non_verbose: bool = False, **how: Any) -> Any:
+    """torch's loader for a data set of a method's own, whose order comes from `--seed`."""
+    return torch.utils.data.DataLoader(dataset, **{"generator": torch.Generator().manual_seed(args.seed), **how})
 
 
 def set_random_seed(seed: int) -> None:

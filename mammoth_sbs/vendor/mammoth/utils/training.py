@@ -79,11 +79,15 @@ def learn_first_task(model: ContinualModel, dataset: ContinualDataset, args: Nam
         save_checkpoint(shared, model, args, 0, [], order=order.get_state(), during=during or [])
 
 
+def checkpoint_name(args: Namespace) -> str:
+    """What `--savecheck` calls its files, but for the task."""
+    buffer = getattr(args, "buffer_size", 0)
+    return args.ckpt_name or f"{args.model}_{args.dataset}_{args.dataset_config}_{buffer}_{args.n_epochs}_{args.seed}"
+
+
 def checkpoint_file(args: Namespace, task: int) -> Path:
     """Where `--savecheck` puts the state after a task."""
-    buffer = getattr(args, "buffer_size", 0)
-    name = args.ckpt_name or f"{args.model}_{args.dataset}_{args.dataset_config}_{buffer}_{args.n_epochs}_{args.seed}"
-    return Path(get_checkpoint_path()) / f"{name}_{'last' if args.savecheck == 'last' else task}.pt"
+    return Path(get_checkpoint_path()) / f"{checkpoint_name(args)}_{'last' if args.savecheck == 'last' else task}.pt"
 
 
 def train(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> None:
@@ -104,6 +108,8 @@ def train(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> 
     if first >= end:
         raise UserError(f"nothing to do: the run would start at task {first + 1} and stop after task {end}; "
                         "see --start_from, --stop_after and --loadcheck")
+    if args.savecheck:
+        say(f"Saving checkpoint into: {checkpoint_name(args)}")
     model.net.train()
     for _ in range(first):  # go to the first task; what earlier ones left is in the checkpoint
         dataset.get_data_loaders()
@@ -119,6 +125,7 @@ def train(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> 
             train_task(model, dataset, args, f", acc {fmean(results[-1][0]):.1f}" if results else "", during=during)
         model.meta_end_task(dataset)
         results.append(evaluate(model, dataset))
+        model.meta_end_eval(dataset, results[-1])
         print_mean_accuracy(results[-1], task + 1, bool(args.joint))
         if args.savecheck == "task" or (args.savecheck == "last" and task == end - 1):
             save_checkpoint(checkpoint_file(args, task), model, args, task + 1, results, during=during, ahead=ahead)

@@ -35,6 +35,16 @@ class MammothDatasetWrapper:
         setattr(self, field_name, field_value)
         self.extra_return_fields += (field_name,)
 
+    def keep(self, mask: Tensor) -> None:
+        """Forget the other examples."""
+        self.data, self.targets, self.indexes = self.data[mask], self.targets[mask], self.indexes[mask.numpy()]
+
+    def extend(self, images: Tensor, labels: Tensor) -> None:
+        """Further examples for this task, such as those of a buffer. They have no place in the whole data set."""
+        self.data = torch.cat([self.data, images.to(self.data)])
+        self.targets = torch.cat([self.targets, labels.to(self.targets)])
+        self.indexes = np.concatenate([self.indexes, np.full(len(labels), -1)])
+
     def batch(self, index: Tensor, generator: Generator | None = None) -> tuple[Tensor, ...]:
         """`(inputs, labels, not_aug_inputs, *extra fields)` of some examples."""
         extra = (self._field(name, index) for name in self.extra_return_fields)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -34,15 +34,17 @@ class ContinualModel(nn.Module):
                  transform: Transform | None, dataset: ContinualDataset) -> None:
         super().__init__()
         self.net, self.loss, self.args, self.transform, self.dataset = backbone, loss, args, transform, dataset
+        self.original_transform, self.SETTING = transform, dataset.SETTING
         self.normalization_transform = dataset.get_normalization_transform()
         self.device = get_device()
         self.num_classes = self.N_CLASSES = dataset.N_CLASSES
         self.n_tasks = self.N_TASKS = dataset.N_TASKS
-        self.cpt = dataset.N_CLASSES_PER_TASK
+        self.cpt = self.classes_per_task = dataset.N_CLASSES_PER_TASK
         self.net.to(self.device)
         self._current_task = 0
         self.opt = self.get_optimizer()
         self._n_past_classes = self._n_seen_classes = -1
+        self.task_iteration = self.epoch_iteration = 0  # steps made in the task, in the epoch
         self._observe_fields = set(inspect.signature(self.observe).parameters)
 
     @property
@@ -64,11 +66,20 @@ class ContinualModel(nn.Module):
     def n_classes_current_task(self) -> int:
         return self._n_seen_classes - self._n_past_classes
 
-    def get_optimizer(self) -> optim.Optimizer:
+    @property
+    def n_remaining_classes(self) -> int:
+        return self.num_classes - self._n_seen_classes
+
+    def get_parameters(self) -> Iterator[nn.Parameter]:
+        """What the optimiser changes."""
+        return self.net.parameters()
+
+    def get_optimizer(self, params: Iterable[Tensor] | None = None, lr: float | None = None) -> optim.Optimizer:
         """A new optimiser for the current task, as the flags say."""
-        args, params = self.args, list(self.net.parameters())
-        later = args.lr_later if self._current_task else None
-        lr = later[min(self._current_task, len(later)) - 1] if later else args.lr
+        args, params = self.args, list(self.get_parameters() if params is None else params)
+        if lr is None:
+            later = args.lr_later if self._current_task else None
+            lr = later[min(self._current_task, len(later)) - 1] if later else args.lr
         if args.optimizer == "sgd":
             return optim.SGD(params, lr=lr, weight_decay=args.optim_wd, momentum=args.optim_mom,
                              nesterov=args.optim_nesterov)
@@ -106,14 +117,22 @@ class ContinualModel(nn.Module):
     def end_epoch(self, epoch: int, dataset: ContinualDataset) -> None:
         """Called after each epoch."""
 
+    def end_eval(self, dataset: Any, accs: tuple[list[float], list[float]]) -> None:
+        """Called with the accuracies after each task."""
+
     def meta_observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, **fields: Any) -> float:
         """`observe`, given those extra fields that it asks for."""
-        return self.observe(inputs, labels, not_aug_inputs,
-                            **{name: value for name, value in fields.items() if name in self._observe_fields})
+        if "kwargs" not in self._observe_fields:
+            fields = {name: value for name, value in fields.items() if name in self._observe_fields}
+        loss = self.observe(inputs, labels, not_aug_inputs, **fields)
+        self.task_iteration += 1
+        self.epoch_iteration += 1
+        return loss["loss"] if isinstance(loss, dict) else loss
 
     def meta_begin_task(self, dataset: ContinualDataset) -> None:
         """`begin_task`, with counters and a new optimiser."""
         self._n_past_classes, self._n_seen_classes = self.get_offsets(self._current_task)
+        self.task_iteration = self.epoch_iteration = 0
         self.opt = self.get_optimizer()
         self.begin_task(dataset)
 
@@ -122,7 +141,14 @@ class ContinualModel(nn.Module):
         self.end_task(dataset)
         self._current_task += 1
 
+    def meta_end_eval(self, dataset: ContinualDataset, accs: tuple[list[float], list[float]]) -> None:
+        """`end_eval`, in which the task that was just learned is the current one."""
+        self._current_task -= 1
+        self.end_eval(dataset, accs)
+        self._current_task += 1
+
     def meta_begin_epoch(self, epoch: int, dataset: ContinualDataset) -> None:
+        self.epoch_iteration = 0
         self.begin_epoch(epoch, dataset)
 
     def meta_end_epoch(self, epoch: int, dataset: ContinualDataset) -> None:
