@@ -20,7 +20,11 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class SpeedBand:
-    """Leaves out the `q` quickest and `s` slowest learned examples, given as fractions."""
+    """Leaves out the `q` quickest and `s` slowest learned examples, given as fractions.
+
+    >>> SpeedBand(q=0.25, s=0.25).split(torch.tensor([0.1, 0.9, 0.5, 0.6]), torch.Generator())
+    Split(quick=tensor([1]), kept=tensor([3, 2]), slow=tensor([0]))
+    """
 
     q: float = 0.2
     s: float = 0.2

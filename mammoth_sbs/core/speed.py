@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from mammoth_sbs.core.band import SpeedBand
 
 
 class LearningSpeed:
     """One count per example and a number of epochs; their ratio is the learning speed.
 
     With `matrix=True` it also keeps M, the epoch-wise classification matrix, one bit per entry.
+
+    >>> speed = LearningSpeed(3)
+    >>> for epoch in range(4):  # the first example is right from the start, the second later, the third never
+    ...     speed.update(torch.tensor([0, 1, 2]), torch.tensor([True, epoch >= 3, False]), epoch)
+    >>> speed.value
+    tensor([1.0000, 0.2500, 0.0000])
     """
 
     def __init__(self, n: int, matrix: bool = False) -> None:
@@ -79,11 +89,32 @@ class LearningSpeed:
         self._seen, self._right = state["seen"].clone(), state["right"].clone()
 
 
+@dataclass(frozen=True)
+class Learned:
+    """A task that has been learned: the learning speed of its N examples, and which of them the buffer took."""
+
+    task: int  # from 1
+    speed: Tensor  # (N,)
+    labels: Tensor  # (N,)
+    indices: Tensor  # (N,) places in the data set
+    stored: Tensor  # places in the task of what the buffer took
+    band: SpeedBand | None  # if the sampler has one
+    statistics: dict[str, Any]  # as in the run's JSON file
+
+
 class SpeedHook:
     """A forward hook that reads the stream batch's predictions off the pass that the training step makes anyway.
 
     A step may forward memory first (GEM), the stream first, or both concatenated (ER): the stream's pass is the
     first one whose leading rows are the stream batch. All other passes of the step are replay and are not counted.
+
+    >>> net, speed = nn.Identity(), LearningSpeed(2)
+    >>> hook = SpeedHook(net, speed, lambda logits: logits.argmax(1))
+    >>> x, y = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])
+    >>> hook.expect(x, y, index=torch.tensor([0, 1]), epoch=0)
+    >>> logits = net(torch.cat([x, x]))  # the stream and replay in one pass
+    >>> speed.value
+    tensor([1., 0.])
     """
 
     def __init__(self, net: nn.Module, speed: LearningSpeed, predict: Callable[[Tensor], Tensor]) -> None:

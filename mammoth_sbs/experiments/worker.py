@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -73,12 +72,11 @@ def execute(words: list[str], threads: int) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         record = Path(folder, "record.npz")  # it travels as the result does
         words = [str(record) if i and words[i - 1] == "--sbs-record" else word for i, word in enumerate(words)]
-        args = host.parse_args([*words, "--results_path", folder])
-        host.train(*host.initialize(args, must_compile=True))
-        (file,) = Path(folder).rglob("*.json")
+        args = host.parse_args([*words, "--disable_log", "1"])
+        result = host.train(*host.initialize(args, must_compile=True))
         where = {"node": platform.node(), "cpu_time": round(time.process_time() - begin, 2)}
         recorded = {"record": record.read_bytes()} if record.exists() else {}
-        return {**json.loads(file.read_text(encoding="utf-8")), **where, **recorded}
+        return {**result, **where, **recorded}
 
 
 def trial(commands: list[list[str]]) -> list[str | None]:

@@ -74,6 +74,11 @@ def activate() -> Path:
         with blame_host(folder):
             import_torchvision()
             accept_exported()
+    for name in ("models", "datasets", "backbone", "utils"):
+        places = [str(place) for place in getattr(sys.modules.get(name), "__path__", [])]
+        if name in sys.modules and str(folder / name) not in places:
+            raise UserError(f"a module called {name} is imported already ({', '.join(places) or 'a file'}), and "
+                            "Mammoth has one of that name; use them in two Python processes")
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     return folder

@@ -10,19 +10,21 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mammoth_sbs import host
 from mammoth_sbs.core.samplers import Sampler, Task, get_sampler
 from mammoth_sbs.core.samplers.speed import Speed
-from mammoth_sbs.core.speed import LearningSpeed, SpeedHook
+from mammoth_sbs.core.speed import Learned, LearningSpeed, SpeedHook
 from mammoth_sbs.errors import UserError, one_line
 from mammoth_sbs.models.chosen import even_parts, fetch
 from mammoth_sbs.models.flags import BUFFER_SIZE, MOST, OPEN, add_sbs_args, published, unused
 from mammoth_sbs.models.randomness import own_randomness
 from mammoth_sbs.models.record import INDEX, Recorded
 from mammoth_sbs.models.scores import SCORES
+from mammoth_sbs.watch import say, warn
 
 from utils.batch_norm import bn_track_stats
 from utils.buffer import Buffer
@@ -74,17 +76,17 @@ class SpeedSampled(Recorded):
             raise UserError(f"--buffer_size {args.buffer_size}: too small for a share of {self.n_tasks} tasks each; "
                             f"give at least {self.n_tasks}")
         if args.n_epochs == 1 and "speed" in self.sampler.needs:
-            print("warning: with --n_epochs 1 learning speed is 0 or 1 and cannot rank examples (the paper's "
-                  "limitation); give more epochs", flush=True)
+            warn("with --n_epochs 1 learning speed is 0 or 1 and cannot rank examples (the paper's limitation); give "
+                 "more epochs")
         self.generator = torch.Generator().manual_seed((args.seed or 0) ^ 0x5B5)
         self.speed: LearningSpeed | None = None
         self.hook: SpeedHook | None = None
+        self.learned: Learned | None = None  # the task that ended last, until the next begins
         self.choice: dict[str, Any] | None = None  # of q and s, where the flags leave them open
         self._history: list[dict] = []
         self._seen: int | None = None  # by the buffer of a loaded checkpoint
         chosen = {"buffer_size": BUFFER_SIZE, **published(self.stock, args.dataset)}
-        print(f"{self.NAME} on {args.dataset}: " + ", ".join(f"{name} {getattr(args, name)}" for name in chosen),
-              flush=True)
+        say(f"{self.NAME} on {args.dataset}: " + ", ".join(f"{name} {getattr(args, name)}" for name in chosen))
 
     def build_sampler(self) -> Sampler:
         """The sampler that the flags ask for."""
@@ -130,7 +132,7 @@ class SpeedSampled(Recorded):
             raise UserError(f"--dataset {self.args.dataset}: task {self.current_task + 1} has labels {low} to {high}, "
                             f"outside its classes {self.n_past_classes} to {self.n_seen_classes - 1}")
         data.add_extra_return_field(INDEX, range(len(labels)))
-        self.speed = LearningSpeed(len(labels))
+        self.speed, self.learned = LearningSpeed(len(labels)), None
         self.hook = SpeedHook(self.net, self.speed, self.predict)
         self._before = {name: value.clone() for name, value in content(self.buffer).items() if name != "examples"}
         super().begin_task(dataset)
@@ -181,7 +183,7 @@ class SpeedSampled(Recorded):
             self.choose_band(dataset, task)
             with own_randomness(self.generator):
                 stored = self.fill(dataset, task)
-            self.report(task, stored)
+            self.report(task, stored, data)
         self.speed = None
 
     def describe(self, data: Any) -> Task:
@@ -263,8 +265,8 @@ class SpeedSampled(Recorded):
 
     # ---- seeing it
 
-    def report(self, task: Task, stored: Tensor) -> None:
-        """One line per task, and the same for the run's JSON file."""
+    def report(self, task: Task, stored: Tensor, data: Any) -> None:
+        """One line per task, and the same for the run's JSON file and for whoever watches."""
         assert self.speed is not None and task.speed is not None
         speed, n = self.speed.value, len(task)
         low, middle, high = torch.quantile(speed, torch.tensor([0.25, 0.5, 0.75])).tolist()
@@ -283,8 +285,11 @@ class SpeedSampled(Recorded):
                 line += f"q {self.choice['q']:g} and s {self.choice['s']:g} chosen at task {self.choice['task']}, "
             line += f"left out {quick} quickest and {slow} slowest, band {limits[0]:.2f} to {limits[1]:.2f}, "
         at = f" at {entry['stored_speed_mean']:.3f}" if len(stored) else ""
-        print(line + f"{len(stored)} stored{at}", flush=True)
+        say(line + f"{len(stored)} stored{at}")
         self._history.append(entry)
+        band = self.sampler.band if isinstance(self.sampler, Speed) else None
+        indices = torch.as_tensor(np.asarray(data.indexes))
+        self.learned = Learned(entry["task"], speed, task.labels, indices, stored, band, entry)
 
     def run_info(self) -> dict:
         """For the run's JSON file."""

@@ -23,6 +23,7 @@ from mammoth_sbs.models.chosen import fetch, not_augmented
 from mammoth_sbs.models.flags import add_record_args
 from mammoth_sbs.models.randomness import own_randomness
 from mammoth_sbs.models.scores import SCORES
+from mammoth_sbs.watch import say
 
 from models.utils.continual_model import ContinualModel
 
@@ -93,8 +94,8 @@ class Recorder:
         tasks, epochs = min(args.stop_after or dataset.N_TASKS, dataset.N_TASKS), args.n_epochs or 1
         images = images_passed(train, test, tasks, epochs, self.every)
         when = "epoch" if self.every == 1 else f"{self.every} epochs"
-        print(f"recording to {self.path}: after every {when} a forward pass over earlier tasks and test data, about "
-              f"{images:,} images in all beside {train * tasks * epochs:,} in training steps", flush=True)
+        say(f"recording to {self.path}: after every {when} a forward pass over earlier tasks and test data, about "
+            f"{images:,} images in all beside {train * tasks * epochs:,} in training steps")
 
     def expect(self, inputs: Tensor, labels: Tensor, index: Tensor, epoch: int) -> None:
         """Announce the batch of the training step that comes."""

@@ -28,7 +28,12 @@ def sampler_names() -> list[str]:
 
 
 def get_sampler(name: str) -> Sampler:
-    """The sampler called `name`, with its defaults; `-` and `_` are the same."""
+    """The sampler called `name`, with its defaults; `-` and `_` are the same.
+
+    >>> task = Task(labels=torch.zeros(10), speed=torch.arange(10) / 10)
+    >>> get_sampler("speed").choose(task, 6, torch.Generator()).sort().values  # without the two on either side
+    tensor([2, 3, 4, 5, 6, 7])
+    """
     key = _canonical(name)
     if key in SAMPLERS:
         return SAMPLERS[key]()

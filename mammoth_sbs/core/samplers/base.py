@@ -13,7 +13,16 @@ from mammoth_sbs.core.samplers.task import Task
 
 
 class Sampler(ABC):
-    """A way to choose which examples of a task go into the replay buffer."""
+    """A way to choose which examples of a task go into the replay buffer.
+
+    >>> class Slowest(Sampler):
+    ...     name, needs = "slowest", frozenset({"speed"})
+    ...     def choose(self, task, k, generator):
+    ...         return task.need("speed").argsort()[:k]
+    >>> task = Task(labels=torch.tensor([0, 0, 1]), speed=torch.tensor([1, 0.25, 0.5]))
+    >>> Slowest().choose(task, 2, torch.Generator())
+    tensor([1, 2])
+    """
 
     name: ClassVar[str]
     needs: ClassVar[frozenset[str]] = frozenset()  # the fields of Task it reads: speed, features, logits, losses

@@ -10,7 +10,12 @@ from torch import Tensor
 
 @dataclass
 class Task:
-    """The N examples of D_t. A field is None unless the sampler named it in `needs`."""
+    """The N examples of D_t. A field is None unless the sampler named it in `needs`.
+
+    >>> task = Task(labels=torch.tensor([0, 1, 1]), speed=torch.tensor([0.25, 1, 0.5]))
+    >>> len(task), task.subset(torch.tensor([2, 0])).speed
+    (3, tensor([0.5000, 0.2500]))
+    """
 
     labels: Tensor  # (N,) classes
     speed: Tensor | None = None  # (N,) learning speed, Eq. 1, or another score where high means quick

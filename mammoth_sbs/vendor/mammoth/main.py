@@ -6,6 +6,7 @@ import argparse
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 if str(HERE) not in sys.path:
@@ -15,6 +16,7 @@ import yaml  # noqa: E402
 
 from mammoth_sbs.errors import UserError, one_line  # noqa: E402
 from mammoth_sbs.parser import program, spelled  # noqa: E402
+from mammoth_sbs.watch import say  # noqa: E402
 
 import datasets  # noqa: E402
 from backbone import REGISTERED_BACKBONES, backbone_flags, get_backbone  # noqa: E402
@@ -84,6 +86,7 @@ def build_parser(cmd: list[str]) -> flags.ArgumentParser:
     defaults["backbone"] = known.backbone
     flags.add_experiment_args(parser, defaults.get("n_tasks", datasets.get_dataset_names()[known.dataset].N_TASKS))
     flags.add_management_args(parser)
+    flags.add_board_args(parser)
     flags.add_flags(parser, f"network {known.backbone}", backbone_flags(known.backbone))
     flags.add_flags(parser, f"data set {known.dataset}", datasets.dataset_flags(known.dataset))
     parser.add_argument("--shared_first_task", type=flags.text,
@@ -152,7 +155,7 @@ def parse_args(cmd: list[str] | None = None) -> argparse.Namespace:
     """The resolved arguments of a command line."""
     cmd = sys.argv[1:] if cmd is None else list(cmd)
     if wants_help(cmd) and not any(spelled(word.split("=")[0]) in ("--model", "--loadcheck") for word in cmd):
-        flags.say(OVERVIEW.format(prog=program(), names=names()))
+        say(OVERVIEW.format(prog=program(), names=names()))
         sys.exit()
     flags.no_duplicate_flags(cmd)
     try:
@@ -213,9 +216,9 @@ def initialize(args: argparse.Namespace | None = None,
     return model, dataset, args
 
 
-def main(args: argparse.Namespace | None = None) -> None:
-    """Read the command line, then train."""
-    train(*initialize(args))
+def main(args: argparse.Namespace | None = None) -> dict[str, Any]:
+    """Read the command line, then train; returns what the result file holds."""
+    return train(*initialize(args))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import argparse
 import inspect
 import os
 import shlex
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -143,6 +142,15 @@ def add_management_args(parser: argparse.ArgumentParser) -> None:
         "and saved (default: after each task only)")
 
 
+def add_board_args(parser: argparse.ArgumentParser) -> None:
+    """Flags of TensorBoard and Weights & Biases; the latter's are Mammoth's."""
+    add = parser.add_argument_group("boards").add_argument
+    add("--tensorboard", metavar="DIR", help="show the run to TensorBoard, in a folder of its own below DIR")
+    add("--wandb_entity", help="show the run to Weights & Biases: as whom; needs --wandb_project too")
+    add("--wandb_project", help="of which project; needs --wandb_entity too")
+    add("--wandb_name", help="under which name (default: the model's)")
+
+
 def load_yaml(path: str | os.PathLike) -> dict:
     """A config file."""
     with open(path, encoding="utf-8") as f:
@@ -201,8 +209,3 @@ def no_duplicate_flags(cmd: list[str]) -> None:
     for flag in flags:
         if flags.count(flag) > 1:
             raise UserError(f"{flag} is given {flags.count(flag)} times; give it once")
-
-
-def say(*words: object) -> None:
-    """A line on standard output, at once: users read it through pipes."""
-    print(*words, file=sys.stdout, flush=True)

@@ -17,8 +17,8 @@ import torch
 
 from mammoth_sbs.files import write_atomically
 from mammoth_sbs.metrics import METRICS, forward_transfer
+from mammoth_sbs.watch import say
 
-from utils.args import say
 from utils.conf import writable
 
 SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
@@ -94,12 +94,10 @@ def results_folder(args: Namespace) -> Path:
     return (base if writable(base) else Path("./data/")) / args.results_path
 
 
-def write_run(args: Namespace, command: str, setting: str, results: dict, seconds: float, info: dict) -> Path:
-    """The run's one JSON file."""
-    run_id = f"{time.strftime('%Y%m%d-%H%M%S')}_{uuid.uuid4().hex[:8]}"
-    path = results_folder(args) / setting / args.dataset / args.model / f"{run_id}.json"
-    record = {
-        "command": command,
+def run_record(args: Namespace, results: dict, seconds: float, info: dict) -> dict[str, Any]:
+    """What is kept of a run."""
+    return {
+        "command": args.command,
         "args": {key: str(value) if isinstance(value, torch.device) else value for key, value in vars(args).items()},
         "seed": args.seed,
         "commit": commit(),
@@ -108,5 +106,11 @@ def write_run(args: Namespace, command: str, setting: str, results: dict, second
         "wall_time": round(seconds, 2),
         **info,
     }
+
+
+def write_run(args: Namespace, setting: str, record: dict[str, Any]) -> Path:
+    """The run's one JSON file."""
+    run_id = f"{time.strftime('%Y%m%d-%H%M%S')}_{uuid.uuid4().hex[:8]}"
+    path = results_folder(args) / setting / args.dataset / args.model / f"{run_id}.json"
     write_atomically(path, lambda f: f.write(json.dumps(record, indent=1).encode()), "result file")
     return path

@@ -9,12 +9,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from mammoth_sbs import watch
 from mammoth_sbs.errors import UserError
+from mammoth_sbs.watch import say
 
 from datasets import get_dataset
 from datasets.utils.continual_dataset import ContinualDataset
 from models.utils.continual_model import ContinualModel
-from utils.args import say
+from utils.boards import boards
 from utils.checkpoints import NOT_OF_THE_FIRST_TASK, load_checkpoint, save_checkpoint
 from utils.conf import get_checkpoint_path
 from utils.evaluate import evaluate
@@ -25,6 +27,7 @@ from utils.loggers import (
     print_mean_accuracy,
     print_metrics,
     print_table,
+    run_record,
     write_run,
 )
 from utils.progress import Progress
@@ -32,14 +35,15 @@ from utils.schedulers import get_scheduler
 
 
 def train_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace, note: str = "",
-               title: str | None = None, during: list[dict[str, Any]] | None = None) -> None:
-    """All epochs of one task; `during` takes what `--eval_epochs` asks for."""
+               title: str | None = None, during: list[dict[str, Any]] | None = None) -> float:
+    """All epochs of one task; `during` takes what `--eval_epochs` asks for. Returns the mean loss of the last epoch."""
     loader, device = dataset.train_loader, model.device
     scheduler = get_scheduler(model, args)
     steps = min(len(loader), model.get_debug_iters()) if args.debug_mode else len(loader)
     title = title or f"Task {model.current_task + 1}/{dataset.N_TASKS}"
     progress = Progress(title, args.n_epochs * steps, args.non_verbose, note)
     for epoch in range(args.n_epochs):
+        losses = 0.0
         model.meta_begin_epoch(epoch, dataset)
         for _, (inputs, labels, not_aug_inputs, *rest) in zip(range(steps), loader, strict=False):
             fields = {name: value.to(device)
@@ -51,20 +55,40 @@ def train_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace
                 raise UserError(f"the loss became {loss} in task {model.current_task + 1}, epoch {epoch + 1}: "
                                 f"lower --lr (now {args.lr:g}); checkpoints of earlier tasks are kept")
             progress.step(loss)
+            losses += loss
+            tell("step", model, dataset, args, epoch + 1, progress.done, progress.total, loss)
         model.meta_end_epoch(epoch, dataset)
         if scheduler is not None:
             scheduler.step()
-        done = epoch + 1
+        done, accuracies = epoch + 1, None
         if during is not None and args.eval_epochs and done % args.eval_epochs == 0 and done < args.n_epochs:
             accuracies, task = evaluate(model, dataset), model.current_task + 1
             progress.bar.clear()  # a terminal shows the bar again below the line
             print_mean_accuracy(accuracies, task, bool(args.joint), epoch=done)
             during.append({"task": task, "epoch": done, **dict(zip(SETTINGS, accuracies, strict=True))})
+        tell("epoch", model, dataset, args, done, progress.done, progress.total, losses / steps, accuracies)
     progress.close()
+    return losses / steps
+
+
+def tell(event: str, model: ContinualModel, dataset: ContinualDataset, args: Namespace, epoch: int, step: int,
+         steps: int, loss: float, accuracies: Accuracies | None = None) -> None:
+    """Where the run stands, for whoever watches it."""
+    if not watch.watchers():
+        return
+    task = model.current_task + (event != "task")  # when a task has ended, the next is the current one
+    class_il, task_il = accuracies or (None, None)
+    speed = getattr(model, "speed", None) if event == "epoch" else None
+    learned = getattr(model, "learned", None) if event == "task" else None
+    now = watch.Progress(event, task, min(args.stop_after or dataset.N_TASKS, dataset.N_TASKS), epoch, args.n_epochs,
+                         step, steps, loss, 100 * speed.accuracy if speed is not None else None, class_il, task_il,
+                         learned)
+    for watcher in watch.watchers():
+        watcher(now)
 
 
 def learn_first_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace,
-                     during: list[dict[str, Any]] | None = None) -> None:
+                     during: list[dict[str, Any]] | None = None) -> float:
     """The first task, up to the moment before `end_task`: from `--shared_first_task` if another run left it there."""
     shared = Path(args.shared_first_task) if args.shared_first_task else None
     order = dataset.train_loader.generator
@@ -73,10 +97,11 @@ def learn_first_task(model: ContinualModel, dataset: ContinualDataset, args: Nam
         order.set_state(state["order"])
         if during is not None:
             during += state.get("during", [])
-        return
-    train_task(model, dataset, args, during=during)
+        return math.nan
+    loss = train_task(model, dataset, args, during=during)
     if shared is not None:
         save_checkpoint(shared, model, args, 0, [], order=order.get_state(), during=during or [])
+    return loss
 
 
 def checkpoint_name(args: Namespace) -> str:
@@ -90,8 +115,19 @@ def checkpoint_file(args: Namespace, task: int) -> Path:
     return Path(get_checkpoint_path()) / f"{checkpoint_name(args)}_{'last' if args.savecheck == 'last' else task}.pt"
 
 
-def train(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> None:
-    """Learn the tasks one after the other, evaluating on all so far after each."""
+def train(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> dict[str, Any]:
+    """Learn the tasks one after the other, evaluating on all so far after each. Returns what the result file holds."""
+    shown = boards(args)
+    try:
+        with watch.watched(shown):
+            return learn(model, dataset, args)
+    finally:
+        for board in shown:
+            board.close()
+
+
+def learn(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> dict[str, Any]:
+    """All tasks that the run is to learn."""
     begin = time.monotonic()
     results: list[Accuracies] = []
     during: list[dict[str, Any]] = []  # for --eval_epochs
@@ -120,13 +156,16 @@ def train(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> 
             ahead.append((evaluate(model, dataset, last=True) if results else untrained[task], untrained[task]))
         model.meta_begin_task(dataset)
         if task == 0:
-            learn_first_task(model, dataset, args, during)
+            loss = learn_first_task(model, dataset, args, during)
         else:
-            train_task(model, dataset, args, f", acc {fmean(results[-1][0]):.1f}" if results else "", during=during)
+            note = f", acc {fmean(results[-1][0]):.1f}" if results else ""
+            loss = train_task(model, dataset, args, note, during=during)
         model.meta_end_task(dataset)
         results.append(evaluate(model, dataset))
         model.meta_end_eval(dataset, results[-1])
         print_mean_accuracy(results[-1], task + 1, bool(args.joint))
+        steps = args.n_epochs * len(dataset.train_loader)
+        tell("task", model, dataset, args, args.n_epochs, steps, steps, loss, results[-1])
         if args.savecheck == "task" or (args.savecheck == "last" and task == end - 1):
             save_checkpoint(checkpoint_file(args, task), model, args, task + 1, results, during=during, ahead=ahead)
     found = metrics(results, ahead)
@@ -141,9 +180,10 @@ def train(model: ContinualModel, dataset: ContinualDataset, args: Namespace) -> 
         info["test"] = {"class_il": final[0], "task_il": final[1]}
     if during:
         info["eval_epochs"] = during
+    record = run_record(args, found, time.monotonic() - begin, info)
     if not args.disable_log:
-        seconds = time.monotonic() - begin
-        say(f"\nresult file: {write_run(args, args.command, dataset.SETTING, found, seconds, info)}")
+        say(f"\nresult file: {write_run(args, dataset.SETTING, record)}")
+    return record
 
 
 def evaluate_untrained(model: ContinualModel, args: Namespace, tasks: int) -> list[Accuracies]:
