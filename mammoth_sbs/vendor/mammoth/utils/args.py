@@ -145,10 +145,11 @@ def add_management_args(parser: argparse.ArgumentParser) -> None:
 def add_board_args(parser: argparse.ArgumentParser) -> None:
     """Flags of TensorBoard and Weights & Biases; the latter's are Mammoth's."""
     add = parser.add_argument_group("boards").add_argument
-    add("--tensorboard", metavar="DIR", help="show the run to TensorBoard, in a folder of its own below DIR")
-    add("--wandb_entity", help="show the run to Weights & Biases: as whom; needs --wandb_project too")
-    add("--wandb_project", help="of which project; needs --wandb_entity too")
-    add("--wandb_name", help="under which name (default: the model's)")
+    add("--tensorboard", type=text, metavar="DIR",
+        help="show the run to TensorBoard, in a folder of its own below DIR")
+    add("--wandb_entity", type=text, help="show the run to Weights & Biases: as whom; needs --wandb_project too")
+    add("--wandb_project", type=text, help="of which project; needs --wandb_entity too")
+    add("--wandb_name", type=text, help="under which name (default: the model's)")
 
 
 def load_yaml(path: str | os.PathLike) -> dict:
