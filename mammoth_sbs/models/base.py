@@ -100,7 +100,7 @@ class SpeedSampled(Recorded):
                                 "left to draw from")
             sampler = Speed(q, s)
         for line in unused(self.args, isinstance(sampler, Speed), "speed" in sampler.needs):
-            print(f"warning: {line}", flush=True)
+            warn(line)
         return sampler
 
     @property

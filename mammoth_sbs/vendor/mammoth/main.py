@@ -16,7 +16,7 @@ import yaml  # noqa: E402
 
 from mammoth_sbs.errors import UserError, one_line  # noqa: E402
 from mammoth_sbs.parser import program, spelled  # noqa: E402
-from mammoth_sbs.watch import say  # noqa: E402
+from mammoth_sbs.watch import say, warn  # noqa: E402
 
 import datasets  # noqa: E402
 from backbone import REGISTERED_BACKBONES, backbone_flags, get_backbone  # noqa: E402
@@ -192,7 +192,7 @@ def initialize(args: argparse.Namespace | None = None,
     """Data set, network and method. Without a compiler `--compile 1` goes on eagerly, unless it must not."""
     args = parse_args() if args is None else args
     for line in flags.unused(args):
-        flags.say(f"warning: {line}")
+        warn(line)
     base_path(args.base_path)
     get_checkpoint_path(args.checkpoint_path)
     args.device = get_device(args.device)
@@ -211,7 +211,7 @@ def initialize(args: argparse.Namespace | None = None,
         except CannotCompile as e:
             if must_compile:
                 raise
-            flags.say(f"{e}; going on without")
+            say(f"{e}; going on without")
             args.compile = False
     return model, dataset, args
 

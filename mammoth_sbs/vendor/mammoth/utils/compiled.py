@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mammoth_sbs.errors import UserError
+from mammoth_sbs.watch import say
 
 from backbone import MammothBackbone
 from datasets.utils.sources import cache_root
-from utils.args import say
 
 IMAGES = 64  # in the batch that code is made from: 32 new and 32 replayed
 LEAVE_OUT = "leave out --compile"
