@@ -118,7 +118,7 @@ def test_help_without_a_model_explains_three_lines_and_names_everything(capsys: 
 
 def test_help_shows_the_flags_of_sbs_first_and_every_default(capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of("--model derpp_sbs --dataset seq-cifar100", capsys)
-    flags = ["--sampler", "--sbs-q", "--sbs-s", "--buffer_size", "--backbone", "--num_filters", "--lr", "--seed"]
+    flags = ["--sampler", "--sbs-q", "--sbs-s", "--buffer_size", "--backbone", "--lr", "--seed", "--num_filters"]
     places = [text.index(f" {flag} ") for flag in flags]
     assert places == sorted(places)
     for words in ("left out; auto: searched", "--sbs-s SBS_S fraction of slowest", "(default: 0.2)",

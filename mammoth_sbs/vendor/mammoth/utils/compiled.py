@@ -145,7 +145,7 @@ def _kind(net: MammothBackbone, shape: tuple[int, ...]) -> str:
 def _folder() -> Path:
     """Where torch keeps compiled code: a part of our cache for each processor and each torch."""
     cpu = Path("/proc/cpuinfo")
-    lines = cpu.read_text(errors="replace").split("\n\n")[0].splitlines() if cpu.exists() else []
+    lines = cpu.read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines() if cpu.exists() else []
     machine = [line for line in lines if line.startswith(("model name", "flags", "Features"))]
     said = [torch.__version__, platform.machine(), sys.version_info[:2], *machine]
     folder = cache_root() / "compiled" / hashlib.sha256(repr(said).encode()).hexdigest()[:16]
