@@ -166,7 +166,7 @@ def _alone(folder: Path, kind: str, name: str) -> Iterator[None]:
         yield
         return
     say(f"compiling {name}: a minute or two, once; kept in {folder.parent}")
-    with open(folder / f"{kind}.lock", "w") as lock:
+    with open(folder / f"{kind}.lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
         done.touch()
