@@ -45,8 +45,11 @@ class Record:
             with np.load(self.path, allow_pickle=False) as file:
                 self.arrays: dict[str, np.ndarray] = {name: file[name] for name in file.files}
             self.epochs = self.arrays["epochs"].reshape(-1, 2)
-            self.tasks = int(self.epochs[:, 0].max())
-            for task in range(1, self.tasks + 1):
+            self.tasks = int(self.epochs[:, 0].max())  # that were learned
+            self.followed = [task for task in range(1, self.tasks + 1) if f"task{task}_labels" in self.arrays]
+            if not self.followed:
+                raise ValueError
+            for task in self.followed:
                 for test in (False, True):
                     rows = [len(self.matrix(task, test, setting)) for setting in SETTINGS]
                     if set(rows) != {int((self.epochs[:, 0] >= task).sum())}:

@@ -111,7 +111,7 @@ def calibrate(words: list[str], threads: int) -> tuple[float, float]:
     from utils import training
 
     args = host.parse_args(words)
-    every, args.sbs_record = (args.sbs_record_every or 1) if args.sbs_record else None, None
+    recorded, args.sbs_record = args if args.sbs_record else None, None
     whole = host.initialize(args)[1]
     tasks, epochs = min(args.stop_after or whole.N_TASKS, whole.N_TASKS), args.n_epochs
     steps = []
@@ -161,6 +161,6 @@ def calibrate(words: list[str], threads: int) -> tuple[float, float]:
     first, *other = (epochs * n * median(seconds[task] or [0.0]) for task, n in enumerate(steps))
     passed = tested * (1 + within) * tasks * (tasks + 1) / 2  # after each task on all so far
     passed += tested * 2 * tasks * bool(args.enable_other_metrics)
-    if every is not None:
-        passed += images_passed(trained, tested, tasks, epochs, every)
+    if recorded is not None:
+        passed += images_passed(trained, tested, tasks, recorded)
     return first, build + (tasks - 1) * sum(other) + median(evaluating) * passed

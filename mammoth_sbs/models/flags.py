@@ -57,6 +57,8 @@ def add_record_args(parser: argparse.ArgumentParser) -> None:
              "pass over earlier tasks and test data per epoch)")
     add("--sbs-record-every", type=at_least(1), metavar="K",
         help="add to M after every K-th epoch and the last one only (default: 1)")
+    add("--sbs-record-tasks", type=at_least(1), metavar="N",
+        help="follow the first N tasks only, through all tasks (default: every task)")
     add("--sbs-record-scores", nargs="+", choices=["loss", "uncertainty", "c-score"], metavar="SCORE",
         help="keep these scores of each task's examples too: loss, uncertainty, c-score (costs three more trainings)")
 

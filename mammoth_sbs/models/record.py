@@ -32,10 +32,10 @@ CHUNK = 256  # images per forward pass
 Row = dict[str, np.ndarray]  # bits of one epoch, by setting
 
 
-def images_passed(train: int, test: int, tasks: int, epochs: int, every: int) -> int:
+def images_passed(train: int, test: int, tasks: int, args: Any) -> int:
     """Forward passes that recording adds to a run, counted in images: tasks of `train` and `test` images each."""
-    rows = -(-epochs // every)
-    return rows * (train * tasks * (tasks - 1) // 2 + test * tasks * (tasks + 1) // 2)
+    rows, most = -(-(args.n_epochs or 1) // (args.sbs_record_every or 1)), args.sbs_record_tasks or tasks
+    return rows * sum(train * min(before, most) + test * min(before + 1, most) for before in range(tasks))
 
 
 class Recorder:
@@ -46,8 +46,9 @@ class Recorder:
     """
 
     def __init__(self, args: Any) -> None:
-        path, self.every, self.scores = args.sbs_record, args.sbs_record_every or 1, args.sbs_record_scores or ()
-        self.path = Path(path)
+        path, self.path = args.sbs_record, Path(args.sbs_record)
+        self.every, self.tasks = args.sbs_record_every or 1, args.sbs_record_tasks
+        self.scores: list[str] = args.sbs_record_scores or []
         if self.path.suffix != ".npz":
             raise UserError(f"--sbs-record {path}: give a file that ends in .npz")
         if not self.path.resolve().parent.is_dir():
@@ -64,7 +65,8 @@ class Recorder:
         self.speed: dict[str, LearningSpeed] = {}  # of the task under way
         self.hooks: list[SpeedHook] = []
         self.before: dict[str, Tensor] = {}  # counts at the end of the last epoch
-        self.waiting: Row | None = None  # the own row of an epoch that was passed over
+        self.epoch = 0  # of the task under way, the last that has ended
+        self.waiting: Row | None = None  # its own row, until it is written down
 
     # ---- what the model tells it
 
@@ -79,20 +81,26 @@ class Recorder:
                     again.get_data_loaders()
                     self.data.append(again.train_loader.dataset)
         self.data[task:] = [data]
+        self.epoch = 0
         if INDEX not in data.extra_return_fields:
             data.add_extra_return_field(INDEX, range(len(data.targets)))
-        self.speed = {setting: LearningSpeed(len(data.targets)) for setting in SETTINGS}
+        followed = SETTINGS if self.follows(task) else ()
+        self.speed = {setting: LearningSpeed(len(data.targets)) for setting in followed}
         self.before = {setting: speed.count.clone() for setting, speed in self.speed.items()}
         self.hooks = [SpeedHook(model.net, speed, partial(self.predict, model, setting, task))
                       for setting, speed in self.speed.items()]
         if not self.epochs:
             self.say_cost(model.args, dataset)
 
+    def follows(self, task: int) -> bool:
+        """Whether a task, counted from 0, is among those that are recorded."""
+        return self.tasks is None or task < self.tasks
+
     def say_cost(self, args: Any, dataset: Any) -> None:
         """Before the first step: what the run will spend on recording."""
         train, test = len(dataset.train_loader.dataset), len(dataset.test_loaders[-1].dataset)
         tasks, epochs = min(args.stop_after or dataset.N_TASKS, dataset.N_TASKS), args.n_epochs or 1
-        images = images_passed(train, test, tasks, epochs, self.every)
+        images = images_passed(train, test, tasks, args)
         when = "epoch" if self.every == 1 else f"{self.every} epochs"
         say(f"recording to {self.path}: after every {when} a forward pass over earlier tasks and test data, about "
             f"{images:,} images in all beside {train * tasks * epochs:,} in training steps")
@@ -104,13 +112,14 @@ class Recorder:
 
     def end_epoch(self, model: Any, dataset: Any, epoch: int) -> None:
         """Take the row that the steps of the epoch have given, and if it is this epoch's turn add one to all M."""
-        if self.epochs and self.epochs[-1] == (model.current_task + 1, epoch + 1):
+        if self.epoch == epoch + 1:
             return  # some versions of Mammoth end an epoch twice
+        self.epoch = epoch + 1
         self.waiting = {setting: np.packbits((speed.count.cpu() > self.before[setting].cpu()).numpy())
                         for setting, speed in self.speed.items()}
         self.before = {setting: speed.count.clone() for setting, speed in self.speed.items()}
         if (epoch + 1) % self.every == 0:
-            self.add_rows(model, dataset, epoch + 1)
+            self.add_rows(model, dataset)
 
     def close_task(self, model: Any, dataset: Any) -> None:
         """Before the method fills its buffer: measure no longer, and see to it that the last epoch has its row."""
@@ -120,8 +129,8 @@ class Recorder:
         data = dataset.train_loader.dataset
         data.extra_return_fields = tuple(name for name in data.extra_return_fields if name != INDEX)
         if self.waiting is not None:
-            self.add_rows(model, dataset, self.speed["task_il"].epochs)
-        if self.speed["task_il"].epochs and model.current_task < model.n_tasks - 1:
+            self.add_rows(model, dataset)
+        if self.epoch and self.follows(model.current_task) and model.current_task < model.n_tasks - 1:
             for score in self.scores:
                 with own_randomness(self.generator):
                     self.arrays[f"task{model.current_task + 1}_{score}"] = SCORES[score](model, data).numpy()
@@ -129,17 +138,18 @@ class Recorder:
     def end_task(self, model: Any, dataset: Any) -> None:
         """Add the task that ended and the buffer that it left, and write the file: whole, and anew after every task."""
         task, data = model.current_task, self.data[-1]  # the host has gone on to the next: this one counts from 1
-        if not self.speed["task_il"].epochs:  # Mammoth's --start_from passes through tasks without training on them
+        if not self.epoch:  # Mammoth's --start_from passes through tasks without training on them
             return
-        test = dataset.test_loaders[-1].dataset
-        for ending, of in (("", data), ("_test", test)):
-            self.arrays[f"task{task}_labels{ending}"] = np.asarray(of.targets)
-            self.arrays[f"task{task}_indices{ending}"] = np.asarray(getattr(of, "indexes", np.arange(len(of.targets))))
-        for setting, speed in self.speed.items():
-            self.arrays[f"task{task}_speed{kind(setting=setting)}"] = speed.value.numpy()
-        self.look_into(getattr(model, "buffer", None))
-        stored = np.unpackbits(self.rows[f"task{task}_buffer"][-1], count=len(data.targets))
-        self.arrays[f"task{task}_stored"] = np.flatnonzero(stored)
+        if self.follows(task - 1):
+            for ending, of in (("", data), ("_test", dataset.test_loaders[-1].dataset)):
+                self.arrays[f"task{task}_labels{ending}"] = np.asarray(of.targets)
+                places = getattr(of, "indexes", np.arange(len(of.targets)))
+                self.arrays[f"task{task}_indices{ending}"] = np.asarray(places)
+            for setting, speed in self.speed.items():
+                self.arrays[f"task{task}_speed{kind(setting=setting)}"] = speed.value.numpy()
+        held = self.look_into(getattr(model, "buffer", None))
+        if self.follows(task - 1):
+            self.arrays[f"task{task}_stored"] = held[-1].nonzero().flatten().numpy()
         arrays: dict[str, Any] = {**self.arrays, "epochs": np.array(self.epochs),
                                   **{name: np.stack(rows) for name, rows in self.rows.items()}}
         write_atomically(self.path, lambda f: np.savez_compressed(f, **arrays), "record")
@@ -154,14 +164,14 @@ class Recorder:
             first, end = 0, model.n_seen_classes
         return model.classify(outputs)[:, first:end].argmax(1) + first
 
-    def add_rows(self, model: Any, dataset: Any, epoch: int) -> None:
-        """Append the row of this epoch to M of every task so far, training and test data."""
+    def add_rows(self, model: Any, dataset: Any) -> None:
+        """Append the row of the epoch that has ended to M of every task so far, training and test data."""
         assert self.waiting is not None
         own, self.waiting = self.waiting, None
         task = model.current_task
-        self.epochs.append((task + 1, epoch))
+        self.epochs.append((task + 1, self.epoch))
         with own_randomness(self.generator):  # of a host whose test images are read by workers
-            for k, loader in enumerate(dataset.test_loaders[: task + 1]):
+            for k, loader in enumerate(dataset.test_loaders[: task + 1 if self.tasks is None else self.tasks]):
                 self.add_row(k, True, self.correct(model, ((batch[0], batch[1]) for batch in loader), k))
                 self.add_row(k, False, own if k == task else self.correct(model, self.batches(model, k), k))
 
@@ -189,7 +199,7 @@ class Recorder:
         model.net.train(was_training)
         return {setting: np.packbits(torch.cat(parts).numpy()) for setting, parts in found.items()}
 
-    def look_into(self, buffer: Any) -> None:
+    def look_into(self, buffer: Any) -> list[Tensor]:
         """Find each stored picture in the tasks so far: a row of bits for each, zero for what is not stored."""
         for data in self.data[len(self.places) :]:
             found: defaultdict[bytes, list[int]] = defaultdict(list)
@@ -209,24 +219,28 @@ class Recorder:
         for task, bits in enumerate(held):
             if f"task{task + 1}_labels" in self.arrays:
                 self.rows[f"task{task + 1}_buffer"].append(np.packbits(bits.numpy()))
+        return held
 
     # ---- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
         """All that an epoch's end leaves, in types that a checkpoint loads with `weights_only=True`."""
-        return {"epochs": [list(pair) for pair in self.epochs], "generator": self.generator.get_state(),
+        return {"epochs": [list(pair) for pair in self.epochs], "epoch": self.epoch,
+                "generator": self.generator.get_state(),
                 "rows": {name: torch.from_numpy(np.stack(rows)) for name, rows in self.rows.items()},
                 "arrays": {name: torch.from_numpy(array) for name, array in self.arrays.items()},
                 "speed": {setting: speed.state_dict() for setting, speed in self.speed.items()},
-                "waiting": self.waiting and {setting: torch.from_numpy(row) for setting, row in self.waiting.items()}}
+                "waiting": None if self.waiting is None else
+                {setting: torch.from_numpy(row) for setting, row in self.waiting.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there: before the next task begins, or in the middle of one that has begun."""
-        self.epochs = [(task, epoch) for task, epoch in state["epochs"]]
+        self.epochs, self.epoch = [(task, epoch) for task, epoch in state["epochs"]], state["epoch"]
         self.generator.set_state(state["generator"])
         self.rows = defaultdict(list, {name: list(rows.numpy()) for name, rows in state["rows"].items()})
         self.arrays = {name: array.numpy() for name, array in state["arrays"].items()}
-        self.waiting = state["waiting"] and {setting: row.numpy() for setting, row in state["waiting"].items()}
+        waiting = state["waiting"]
+        self.waiting = None if waiting is None else {setting: row.numpy() for setting, row in waiting.items()}
         for setting, speed in self.speed.items():
             if setting in state["speed"]:
                 speed.load_state_dict(state["speed"][setting])

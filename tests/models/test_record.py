@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -101,6 +102,17 @@ def test_every_second_epoch_and_the_last(run: Run, tmp_path: Path, augmented: No
     assert np.array_equal(full.speed(), some.speed())  # of all epochs
 
 
+def test_the_first_tasks_only(run: Run, tmp_path: Path, augmented: None) -> None:
+    """Task 2 is learned and not followed; the first is followed through it as ever."""
+    run("er", f"{CONV} --sbs-record {tmp_path / 'all.npz'}")
+    run("er", f"{CONV} --sbs-record {tmp_path / 'one.npz'} --sbs-record-tasks 1")
+    both, one = Record(tmp_path / "all.npz"), Record(tmp_path / "one.npz")
+    assert (both.followed, one.followed, one.tasks) == ([1, 2], [1], 2)
+    assert not [name for name in one.arrays if name.startswith("task2")]
+    for name in one.arrays:
+        assert np.array_equal(one[name], both[name]), name
+
+
 def test_what_the_buffer_holds_is_found_again(start: Start, tmp_path: Path, augmented: None) -> None:
     it = start("er", f"{CONV} --buffer_size 30 --sbs-record {tmp_path / 'r.npz'}")
     train(it.model, it.dataset, it.args)
@@ -169,7 +181,10 @@ def test_the_cost_is_said_before_the_run(start: Start, tmp_path: Path, capsys: p
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("recording")]
     said = int(line.split(" images in all")[0].split()[-1].replace(",", ""))
     assert abs(said - passed) < 0.05 * passed  # tasks are not of quite the same size
-    assert images_passed(100, 10, tasks=3, epochs=4, every=3) == 2 * (0 + 10 + 100 + 20 + 200 + 30)
+    flags = SimpleNamespace(n_epochs=4, sbs_record_every=3, sbs_record_tasks=None)
+    assert images_passed(100, 10, 3, flags) == 2 * (0 + 10 + 100 + 20 + 200 + 30)
+    flags.sbs_record_tasks = 1
+    assert images_passed(100, 10, 3, flags) == 2 * (0 + 10 + 100 + 10 + 100 + 10)
 
 
 @pytest.mark.parametrize(("flags", "says"), [
