@@ -1,8 +1,9 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all; those that come with the package; whose repository they are in."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -41,3 +42,21 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def git(folder: Path, *words: str) -> str | None:
+    """What git says about the repository whose top is `folder`; nothing if there is none.
+
+    A folder that merely lies in a repository, as an environment in somebody's project does, has no commit of its own.
+    """
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}  # a hook sets them
+
+    def say(*words: str) -> str:
+        return subprocess.run(["git", "-C", str(folder), *words], env=env, check=True, capture_output=True,
+                              encoding="utf-8", errors="replace").stdout.strip()
+
+    try:
+        top = Path(say("rev-parse", "--show-toplevel")).resolve()
+        return say(*words) if top == folder.resolve() else None
+    except (OSError, subprocess.CalledProcessError):
+        return None

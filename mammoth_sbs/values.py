@@ -181,3 +181,8 @@ def accuracies(value: Any, name: str) -> None:
     for i, row in enumerate(value):
         if len(row) != i + 1:
             raise Unfit(f"{name}[{i}] has {len(row)} accuracies, not {i + 1}")
+
+
+POINT = table(  # what a pair (q, s) gave on the rotation task
+    {"q": number(0, below=1).check, "s": number(0, below=1).check, "old": PERCENT.check, "rotation": PERCENT.check,
+     "forgotten": PERCENT.check, "stored": at_least(0).check}, {"seconds": number(0).check})

@@ -18,11 +18,15 @@ sys.path.insert(0, str(REPO))
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 from mammoth_sbs import host  # noqa: E402
 from mammoth_sbs.models import load_host  # noqa: E402
 
 torch.set_num_threads(1)
+settings.register_profile("suite", max_examples=50, deadline=None)
+settings.register_profile("torture", max_examples=1000, deadline=None)  # pytest --hypothesis-profile torture
+settings.load_profile("suite")
 mammoth_main = load_host()
 
 from datasets.utils import sources  # noqa: E402

@@ -10,7 +10,8 @@ from typing import Any
 
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments.config import Config, Point, words
-from mammoth_sbs.experiments.store import Store, digest, named, version
+from mammoth_sbs.experiments.schema import digest, id_of
+from mammoth_sbs.experiments.store import Store, named, version
 from mammoth_sbs.models import load_host
 from mammoth_sbs.parser import program
 
@@ -73,7 +74,7 @@ def resolve(config: Config) -> list[Run]:
             # a stock method, or one that inserts as stock, has used its buffer in the first task
             alike = args["model"].endswith("-sbs") and args.get("sbs_during", "closed") == "closed" \
                 and not (args["loadcheck"] or args["start_from"] or namespace["sbs_record"])
-            run_id = digest({"args": args, "threads": config.threads})
+            run_id = id_of(args, config.threads)
             curve = [namespace["eval_epochs"]] if namespace["eval_epochs"] else []  # what is measured on the way
             first_task = digest([before, config.threads, version(), *curve]) if alike else None
             record = (namespace["sbs_record"] or "").replace("{id}", run_id) or None

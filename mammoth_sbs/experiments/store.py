@@ -21,7 +21,9 @@ from typing import Any
 
 import mammoth_sbs
 from mammoth_sbs.errors import UserError
+from mammoth_sbs.experiments.schema import check
 from mammoth_sbs.files import write_atomically
+from mammoth_sbs.values import Unfit
 
 NOT_IN_A_RUN = ("commands", "configs", "examples", "experiments", "figures", "host/doctor.py", "moved.py",
                 "__main__.py")  # no run executes it
@@ -37,11 +39,6 @@ FIRST_FLAGS = frozenset({  # of version 0.1: always part of what a run is
     "stop_after", "train_per_class", "validation"})
 LOCK, FIRST_TASKS = ".lock", ".first_tasks"
 WAIT_FOR_LOCK = 3.0  # seconds: the workers of a sweep that was killed a moment ago may still be dying
-
-
-def digest(value: Any) -> str:
-    """A short name for something that JSON can hold."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def named(args: dict[str, Any]) -> dict[str, Any]:
@@ -89,33 +86,39 @@ def read_results(folder: Path, accept: Collection[str] | None = None) -> dict[st
     Runs of different code are never handed out together unasked. `accept`: the versions that may be there, and those
     that give the same numbers; without it, any one.
     """
-    records = _read(folder)
-    found = Counter(record["version"] for record in records.values())
-    if accept is None:
-        accept = list(found)[:1]
-    known = {canonical(name) for name in accept}
-    foreign = [name for name in found if canonical(name) not in known]
-    if foreign:
-        counts = ", ".join(f"{n} of {name}" for name, n in found.items())
-        here = f" (this is {version()})" if version() in accept else ""
-        accepting = " ".join(f"--accept-version {name}" for name in foreign)
-        raise UserError(f"{folder}: holds results of other code: {counts}{here}. Give {accepting} to count them as "
-                        "equal, or use another folder")
+    records = read_all(folder)
+    check_versions(folder, records, accept)
     return records
 
 
-def _read(folder: Path) -> dict[str, dict[str, Any]]:
-    """The runs of the folder, those of its packed file, or of a packed file that is given itself."""
+def check_versions(folder: Path | str, records: dict[str, dict[str, Any]], accept: Collection[str] | None) -> None:
+    """One line for runs of code that is not accepted, with all flags that would accept them."""
+    found = Counter(record["version"] for record in records.values())
+    known = {canonical(name) for name in accept or ()}
+    foreign = {canonical(name): name for name in found if canonical(name) not in known}
+    if foreign and (accept or len(foreign) > 1):
+        counts = ", ".join(f"{n} of {name}" for name, n in found.items())
+        here = f" (this is {version()})" if accept and version() in accept else ""
+        accepting = " ".join(f"--accept-version {name}" for name in foreign.values())
+        raise UserError(f"{folder}: holds results of other code: {counts}{here}. Give {accepting} to count them as "
+                        "equal, or use another folder")
+
+
+def read_all(folder: Path) -> dict[str, dict[str, Any]]:
+    """The runs of the folder, those of its packed file, or of a packed file that is given itself; of whatever code."""
     alone = folder.suffix == ".jsonl" and folder.is_file()
     records: dict[str, dict[str, Any]] = {}
     file = folder if alone else packed(folder)
     if file.is_file():
-        for number, line in enumerate(_text(file).splitlines(), 1):
+        for number, line in enumerate(_text(file).rstrip("\n").split("\n"), 1):
             record = _checked(line, f"{file}, line {number}")
-            records[record.get("id", "")] = record
+            if differ(records.setdefault(record["id"], record)["results"], record["results"]):
+                raise UserError(f"{file}, line {number}: the file has the same run with other results; take one out")
     for file in () if alone else sorted(folder.glob("*.json")):
         if re.fullmatch(r"[0-9a-f]{16}", file.stem):
             record = _checked(_text(file), str(file))
+            if record["id"] != file.stem:
+                raise UserError(f"{file}: holds run {record['id']}; give it back that name, or move it away")
             if differ(records.setdefault(file.stem, record)["results"], record["results"]):
                 raise UserError(f"{file}: {packed(folder)} has the same run with other results; move one away")
     return records
@@ -132,10 +135,12 @@ def _checked(text: str, where: str) -> dict[str, Any]:
     """A run, if it is one."""
     try:
         record = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UserError(f"{where}: not JSON; move it away") from None
-    if not isinstance(record, dict) or not record.keys() >= {"version", "args", "results", "volatile"}:
-        raise UserError(f"{where}: not the result of a run; move it away")
+    try:
+        check(record)
+    except Unfit as e:
+        raise UserError(f"{where}: not the result of a run: {e}; move it away") from None
     return record
 
 
@@ -144,6 +149,14 @@ def differ(a: Any, b: Any) -> bool:
     if isinstance(a, dict) and isinstance(b, dict):
         return any(differ(a[key], b[key]) for key in a.keys() & b.keys())
     return a != b
+
+
+def _pop_seconds(result: dict[str, Any]) -> list[list[float]]:
+    """How long each pair took that was tried for q and s: a list for each task that chose, taken out of the result."""
+    choices = [task["choice"] for task in result.get("sbs", {}).get("tasks", ()) if task.get("choice")]
+    for choice in choices:
+        choice["points"] = [dict(point) for point in choice["points"]]  # tasks may share them
+    return [[point.pop("seconds") for point in choice["points"]] for choice in choices]
 
 
 class Store:
@@ -209,6 +222,8 @@ class Store:
             write_atomically(self.folder / record, lambda f: f.write(content), "record")
             result["sbs_record"] = record
         volatile = {key: result.pop(key) for key in ("commit", "versions", "wall_time", "cpu_time", "node")}
+        if seconds := _pop_seconds(result):
+            volatile["seconds"] = seconds
         volatile |= {"command": command, "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         whole = {"id": run_id, "version": version(), "args": args, "threads": threads, "seed": args["seed"],
                  **result, "volatile": volatile}
@@ -218,7 +233,7 @@ class Store:
 
     def pack(self) -> Path:
         """All runs in one file, a line each in the order of their ids, and none in the folder any more."""
-        records = _read(self.folder)
+        records = read_all(self.folder)
         if not records:
             raise UserError(f"{self.folder}: holds no finished run; give a folder that `mammoth-sbs sweep` has written")
         lines = "".join(f"{json.dumps(records[run_id])}\n" for run_id in sorted(records))

@@ -20,7 +20,8 @@ from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments.config import Config
 from mammoth_sbs.experiments.executors import Executor
 from mammoth_sbs.experiments.runs import Run, resolve, share
-from mammoth_sbs.experiments.store import Store, digest, read_results, version
+from mammoth_sbs.experiments.schema import digest
+from mammoth_sbs.experiments.store import Store, read_results, version
 from mammoth_sbs.experiments.worker import Failure, calibrate, trial
 
 

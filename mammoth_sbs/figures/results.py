@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 from typing import Any, TypeVar
 
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.experiments.store import FIRST_FLAGS, canonical, differ, is_results, read_results
+from mammoth_sbs.experiments.store import FIRST_FLAGS, check_versions, differ, is_results, read_all
 
 SETTINGS = {"task_il": "Task-IL", "class_il": "Class-IL"}
 METHODS = {"er": "ER", "der": "DER", "derpp": "DER++", "xder": "X-DER", "gem": "GEM", "agem": "A-GEM", "rpc": "RPC",
@@ -125,18 +125,14 @@ def load(folders: Sequence[Path], accept: Collection[str] = (), where: Mapping[s
     for folder in folders:
         if not is_results(folder):
             raise UserError(f"{folder}: there is no such folder; give one that `mammoth-sbs sweep` has written")
-        found = read_results(folder, accept or None)
+        found = read_all(folder)
         if not found:
             raise UserError(f"{folder}: holds no finished run; give a folder that `mammoth-sbs sweep` has written")
         for run_id, record in found.items():
             if differ(records.setdefault(run_id, record)["results"], record["results"]):
                 raise UserError(f"{folder}, run {run_id}: another folder has the same run with other results; give one "
                                 "of the folders")
-    versions = Counter(record["version"] for record in records.values())
-    if len({canonical(name) for name in versions}) > 1 and not accept:
-        counts = ", ".join(f"{n} of {name}" for name, n in versions.items())
-        raise UserError(f"{', '.join(map(str, folders))}: runs of different code: {counts}. Give --accept-version with "
-                        "each of them to count them as equal")
+    check_versions(", ".join(map(str, folders)), records, accept or None)
     runs = [Run(run_id, record) for run_id, record in records.items()]
     known = {key for run in runs for key in run.args}
     for flag, value in (where or {}).items():

@@ -17,6 +17,7 @@ from typing import Any
 
 from mammoth_sbs import __version__, host
 from mammoth_sbs.errors import reason
+from mammoth_sbs.files import git
 from mammoth_sbs.host.data import listing
 
 NEEDED = {  # what the plugin takes from a host: module, names in it
@@ -52,12 +53,7 @@ def version(folder: Path) -> str:
     """The commit of a checkout and its day."""
     if folder == host.EMBEDDED:
         return f"embedded, mammoth-sbs {__version__}"
-    git = ["git", "-C", str(folder), "log", "-1", "--format=%h of %cs"]
-    try:
-        found = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        found = "of unknown version (no git checkout)"
-    return f"Mammoth {found}"
+    return f"Mammoth {git(folder, 'log', '-1', '--format=%h of %cs') or 'of unknown version (no git checkout)'}"
 
 
 def packages(report: Report, embedded: bool) -> None:

@@ -14,14 +14,21 @@ from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments import store
 from mammoth_sbs.experiments.config import read_config
 from mammoth_sbs.experiments.runs import resolve
+from mammoth_sbs.experiments.schema import id_of
 from mammoth_sbs.experiments.store import FIRST_FLAGS, Store, canonical, named, read_results, version
 from tests.conftest import REPO
 
 
-def record(number: int, **changes: Any) -> dict[str, Any]:
+def record(number: int, final: float = 50.0, **changes: Any) -> dict[str, Any]:
     """The result of a run."""
-    return {"id": f"{number:016x}", "version": version(), "args": {"seed": number}, "results": {"x": number},
-            "volatile": {"wall_time": 1.0}, **changes}
+    args = {"model": "er", "dataset": "seq-digits", "seed": number}
+    setting = {"matrix": [[90.0], [final, final]], "final": final, "forgetting": 90.0 - final}
+    return {"id": id_of(args, 1), "version": version(), "args": args, "threads": 1, "seed": number,
+            "results": {"class_il": setting, "task_il": setting},
+            "volatile": {"wall_time": 1.0, "command": "python main.py"}, **changes}
+
+
+IDS = {n: record(n)["id"] for n in (1, 2, 3)}
 
 
 @pytest.fixture
@@ -44,9 +51,9 @@ def test_a_packed_folder_is_one_sorted_file_and_reads_the_same(write: Callable[.
     main(["pack", str(folder)])
     file = Path(f"{folder}.jsonl")
     assert not folder.exists()
-    assert [json.loads(line)["id"][-1] for line in file.read_text().splitlines()] == ["1", "2", "3"]
+    assert [json.loads(line)["id"] for line in file.read_text().splitlines()] == sorted(IDS.values())
     assert read_results(folder) == read_results(file) == before
-    assert list(before) == [f"{n:016x}" for n in (1, 2, 3)]
+    assert list(before) == sorted(IDS.values())
 
 
 def test_a_sweep_that_goes_on_is_packed_again_and_lines_of_old_runs_stay(write: Callable[..., Path]) -> None:
@@ -54,10 +61,10 @@ def test_a_sweep_that_goes_on_is_packed_again_and_lines_of_old_runs_stay(write: 
     main(["pack", str(folder)])
     line = Path(f"{folder}.jsonl").read_text()
     write(record(1))
-    assert list(read_results(folder)) == [f"{n:016x}" for n in (2, 1)]
+    assert list(read_results(folder)) == [IDS[2], IDS[1]]
     main(["pack", str(folder)])
     assert line in Path(f"{folder}.jsonl").read_text()
-    assert set(read_results(folder)) == {f"{n:016x}" for n in (1, 2)}
+    assert set(read_results(folder)) == {IDS[1], IDS[2]}
 
 
 def test_a_kill_while_packing_loses_nothing(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,17 +86,23 @@ def test_a_kill_while_packing_loses_nothing(write: Callable[..., Path], monkeypa
 def test_the_same_run_with_other_results_is_refused(write: Callable[..., Path]) -> None:
     folder = write(record(1))
     main(["pack", str(folder)])
-    write(record(1, results={"x": 9}))
-    with pytest.raises(UserError, match=r"0001\.json: .*sweep\.jsonl has the same run with other results"):
+    write(record(1, 9.0))
+    with pytest.raises(UserError, match=rf"{IDS[1]}\.json: .*sweep\.jsonl has the same run with other results"):
         read_results(folder)
+    with open(f"{folder}.jsonl", "a", encoding="utf-8") as f:
+        f.write(json.dumps(record(1, 9.0)))
+    with pytest.raises(UserError, match=r"sweep\.jsonl, line 2: the file has the same run with other results"):
+        read_results(Path(f"{folder}.jsonl"))
 
 
 def test_a_result_that_knows_more_metrics_is_the_same_result(write: Callable[..., Path]) -> None:
-    folder = write(record(1, results={"task_il": {"final": 3.0}}))
+    folder = write(record(1, 30.0))
     main(["pack", str(folder)])
-    write(record(1, results={"task_il": {"final": 3.0, "average_incremental": 4.0}}))
+    more = record(1, 30.0)
+    more["results"]["task_il"] = {**more["results"]["task_il"], "average_incremental": 60.0}
+    write(more)
     assert len(read_results(folder)) == 1
-    write(record(1, results={"task_il": {"final": 3.5, "average_incremental": 4.0}}))
+    write(record(1, 31.0))
     with pytest.raises(UserError, match="the same run with other results"):
         read_results(folder)
 
@@ -101,6 +114,30 @@ def test_a_damaged_line_is_named(write: Callable[..., Path]) -> None:
         f.write('{"id": 1')
     with pytest.raises(UserError, match=r"sweep\.jsonl, line 2: not JSON; move it away"):
         read_results(folder)
+
+
+def test_a_file_under_another_name_is_named(write: Callable[..., Path]) -> None:
+    folder = write(record(1))
+    (folder / f"{IDS[1]}.json").rename(folder / f"{IDS[2]}.json")
+    with pytest.raises(UserError, match=f"{IDS[2]}.json: holds run {IDS[1]}; give it back that name"):
+        read_results(folder)
+
+
+def test_how_long_the_search_took_may_differ(tmp_path: Path) -> None:
+    """The same run made twice gives the same file but for what stands under `volatile`."""
+    found = []
+    for seconds in (1.0, 2.0):
+        point = {"q": 0.2, "s": 0.0, "old": 90.0, "rotation": 30.0, "forgotten": 0.0, "stored": 9, "seconds": seconds}
+        choice = {"task": 1, "q": 0.2, "s": 0.0, "points": [point, dict(point)]}
+        one = {**record(1), "sbs": {"tasks": [{"task": 1, "choice": choice}, {"task": 2, "choice": None}]},
+               **dict.fromkeys(("commit", "versions", "wall_time", "cpu_time", "node"), seconds)}
+        folder = tmp_path / str(seconds)
+        Store(folder).save(IDS[1], "python main.py", one["args"], 1, one)
+        (result,) = read_results(folder).values()
+        assert result.pop("volatile")["seconds"] == [[seconds, seconds]]
+        assert point["seconds"] == seconds  # what the run holds is not touched
+        found.append(result)
+    assert found[0] == found[1] and len(found[0]["sbs"]["tasks"][0]["choice"]["points"]) == 2
 
 
 def test_other_files_in_a_folder_outlive_its_packing(write: Callable[..., Path]) -> None:
@@ -129,8 +166,10 @@ def test_versions_that_give_the_same_numbers_count_as_one(write: Callable[..., P
         folder = write(record(1, version="aaa-torch2"), record(2, version="ccc-torch2"))
         assert len(read_results(folder)) == len(read_results(folder, {"bbb-torch2"})) == 2
         write(record(3, version="ddd-torch2"))
-        with pytest.raises(UserError, match="holds results of other code.*--accept-version ddd-torch2 "):
+        with pytest.raises(UserError, match="holds results of other code.*Give --accept-version ddd-torch2 to"):
             read_results(folder, {"bbb-torch2"})
+        with pytest.raises(UserError, match=r"Give --accept-version \S+ --accept-version \S+ to count them as"):
+            read_results(folder)  # both, in one go
     finally:
         canonical.cache_clear()
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mammoth_sbs.commands import main
+from mammoth_sbs.experiments.schema import id_of
 
 SCRATCH = {"dataset": "seq-cifar10", "buffer_size": 80, "n_epochs": 8, "lr": 0.1, "backbone": "small-resnet18"}
 Put = Callable[..., None]
@@ -26,23 +27,20 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def put(folder: Path) -> Put:
     """`put("er_sbs", seed, task_il, class_il, sampler="uniform", lr=.03)`: the file of a finished run of 5 tasks."""
-    count = 0
 
     def put(model: str, seed: int, task_il: float, class_il: float = 20.0, tasks: int = 5, version: str = "v1",
             **flags: Any) -> None:
-        nonlocal count
-        count += 1
         args = {**SCRATCH, "model": model.replace("_", "-"), "seed": seed, **flags}
         if model.endswith("_sbs"):
             args = {"sampler": "speed", "sbs_q": 0.2, "sbs_s": 0.2, **args}
         record = {
-            "version": version, "args": args, "threads": 1, "seed": seed,
-            "results": {name: {"matrix": [[value] * (i + 1) for i in range(tasks)], "final": value, "forgetting": 1.0}
+            "id": id_of(args, 1), "version": version, "args": args, "threads": 1, "seed": seed,
+            "results": {name: {"matrix": [[value] * (i + 1) for i in range(tasks)], "final": value, "forgetting": 0.0}
                         for name, value in (("task_il", task_il), ("class_il", class_il))},
             "sbs": {"tasks": [{"examples": 320}] * tasks},
             "volatile": {"command": f"python main.py --model {model} --seed {seed}", "wall_time": 60.0},
         }
-        (folder / f"{count:016x}.json").write_text(json.dumps(record))
+        (folder / f"{record['id']}.json").write_text(json.dumps(record))
 
     return put
 

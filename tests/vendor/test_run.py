@@ -88,6 +88,36 @@ def test_the_result_file_says_what_was_run(run: Callable) -> None:
     assert [p.name for p in result["path"].parent.iterdir()] == [result["path"].name]  # one file, nothing beside it
 
 
+def test_a_commit_is_never_a_strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package in an environment inside somebody's repository; and run from a hook of somebody's repository."""
+    import mammoth_sbs
+    from mammoth_sbs.files import git
+
+    from utils.loggers import commit
+
+    def in_git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], cwd=tmp_path, check=True)
+
+    package = tmp_path / "site" / "mammoth_sbs"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    in_git("init", "-q")
+    in_git("add", ".")
+    in_git("commit", "-qm", "theirs")
+    ours = commit()
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / ".git"))
+    assert commit() == ours
+    monkeypatch.setattr(mammoth_sbs, "__file__", str(package / "__init__.py"))
+    assert commit() is None
+    assert git(tmp_path / "site", "rev-parse", "HEAD") is None and git(tmp_path, "rev-parse", "HEAD")
+    in_git("mv", "site/mammoth_sbs", "mammoth_sbs")
+    in_git("commit", "-qm", "a checkout of their own")
+    monkeypatch.setattr(mammoth_sbs, "__file__", str(tmp_path / "mammoth_sbs" / "__init__.py"))
+    assert commit() == git(tmp_path, "rev-parse", "HEAD")
+    in_git("rm", "-q", "--cached", "-r", "mammoth_sbs")
+    assert commit() is None  # it lies at the top of their repository, and is not part of it
+
+
 @pytest.mark.parametrize("model, flags", [
     ("er", f"{FAST} --seed 4 --permute_classes 1 --backbone mnistmlp --mlp_hidden_size 30"),
     ("derpp", "--train_per_class 20 --n_epochs 2 --lr_scheduler multisteplr --lr_milestones 1 --optim_mom 0.5"),

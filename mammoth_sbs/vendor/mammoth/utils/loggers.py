@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import subprocess
 import time
 import uuid
 from argparse import Namespace
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mammoth_sbs.files import write_atomically
+from mammoth_sbs.files import git, write_atomically
 from mammoth_sbs.metrics import METRICS, forward_transfer
 from mammoth_sbs.watch import say
 
@@ -77,15 +76,15 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit of this code, with a plus if files were changed since."""
-    folder = Path(__file__).resolve().parent
-    try:
-        git = ["git", "-C", str(folder)]
-        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        dirty = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
+    """The commit of this code, with a plus if files were changed since; none for an installed package."""
+    import mammoth_sbs
+
+    code = Path(mammoth_sbs.__file__).resolve()
+    folder = code.parent.parent
+    if git(folder, "ls-files", "--error-unmatch", str(code)) is None:
         return None
-    return head + ("+" if dirty else "")
+    head = git(folder, "rev-parse", "HEAD")
+    return head and head + ("+" if git(folder, "status", "--porcelain", "-uno") else "")
 
 
 def results_folder(args: Namespace) -> Path:

@@ -1,0 +1,143 @@
+"""Damaged files of every kind: what does not fit is named in one line with its file; no traceback, no wrong number.
+
+`pytest tests/test_damage.py --hypothesis-profile torture` tries a thousand damages of each kind.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import operator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mammoth_sbs.errors import UserError
+from mammoth_sbs.experiments.store import packed, read_results
+from mammoth_sbs.figures import report
+from mammoth_sbs.figures.results import load
+from tests.conftest import REPO
+
+# ---- what may happen to a file
+
+
+@st.composite
+def damaged_bytes(draw: st.DrawFn, content: bytes) -> bytes:
+    """Cut off, overwritten, zeroed, doubled, or something put in between."""
+    n = len(content)
+    start = draw(st.integers(0, n))
+    end = draw(st.integers(start, min(n, start + draw(st.sampled_from([1, 2, 8, 100, n])))))
+    instead = draw(st.one_of(st.just(b""), st.binary(max_size=20), st.just(bytes(end - start)),
+                             st.just(content[start:end] * 2), st.just(bytes(b ^ 1 for b in content[start:end]))))
+    return content[:start] + instead + (b"" if draw(st.integers(0, 4)) == 0 else content[end:])
+
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.just([]), st.just({}), st.just([[]]),
+    st.sampled_from([9000, -1, 101.0, 1e308, 10**400, float("nan"), float("inf"), "nan", "\ud800", [1, 2], {"a": 1}]))
+
+
+@st.composite
+def damaged_value(draw: st.DrawFn, value: Any) -> Any:
+    """The same, but for one place in it: another value there, or none."""
+    value = copy.deepcopy(value)
+    at = value
+    while True:
+        keys: list[Any] = list(at) if isinstance(at, dict) else list(range(len(at)))
+        key = draw(st.sampled_from(keys))
+        if isinstance(at[key], dict | list) and at[key] and draw(st.integers(0, 3)):
+            at = at[key]
+            continue
+        if draw(st.integers(0, 3)) == 0:
+            del at[key]
+        else:
+            at[key] = draw(VALUES)
+        return value
+
+
+def one_line(e: UserError, *words: str) -> None:
+    """It is one line, it names what it is about, and shows no address in memory."""
+    message = str(e)
+    assert "\n" not in message and " at 0x" not in message and len(message) < 600, message
+    for word in words:
+        assert word in message, message
+
+
+# ---- results of runs
+
+LINES = (REPO / "results" / "small_bars_cifar10_5.jsonl").read_text(encoding="utf-8").splitlines()
+GOOD = [json.loads(line) for line in LINES[:2] + LINES[-1:]]  # without a band, and with a search for q and s
+
+
+def read_or_named(folder: Path, *words: str) -> None:
+    """All that reads results says the same one line, or all that was damaged did not matter."""
+    try:
+        records = read_results(folder)
+    except UserError as e:
+        one_line(e, *words)
+        with pytest.raises(UserError):
+            load([folder])
+        return
+    for record in records.values():
+        for setting in ("class_il", "task_il"):
+            found = record["results"][setting]
+            assert all(0 <= value <= 100 for row in found["matrix"] for value in row)
+            assert found["final"] == pytest.approx(sum(found["matrix"][-1]) / len(found["matrix"]))
+    if records:
+        json.dumps(report.data(load([folder])))
+
+
+@given(st.data())
+def test_a_result_with_a_wrong_value(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("results")
+    record = data.draw(damaged_value(data.draw(st.sampled_from(GOOD))))
+    name = record["id"] if record.get("id") in [good["id"] for good in GOOD] else GOOD[0]["id"]
+    (folder / f"{name}.json").write_text(json.dumps(record), encoding="utf-8")
+    read_or_named(folder, f"{folder / name}.json: ")
+
+
+@given(st.data())
+def test_a_result_with_damaged_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("results")
+    file = folder / f"{GOOD[1]['id']}.json"
+    file.write_bytes(data.draw(damaged_bytes(json.dumps(GOOD[1], indent=1).encode())))
+    read_or_named(folder, f"{file}: ")
+
+
+@given(st.data())
+def test_packed_results_with_damaged_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("results") / "sweep"
+    content = "".join(f"{json.dumps(one)}\n" for one in GOOD).encode()
+    packed(folder).write_bytes(data.draw(damaged_bytes(content)))
+    read_or_named(folder, str(folder))
+
+
+@pytest.mark.parametrize(("place", "value", "says"), [
+    ("results.task_il.matrix.2.1", 9000, r"results\.task_il\.matrix\[2\]\[1\] is 9000, not a number from 0 to 100"),
+    ("results.task_il.final", 9000, "results.task_il.final is 9000, not a number from 0 to 100"),
+    ("results.task_il.final", 50.0, r"results.task_il.final is 50.0, and its matrix gives 71\.5"),
+    ("results.class_il.matrix.4", None, r"results.class_il.matrix\[4\] is None, not a list"),
+    ("results.class_il.matrix.1", [1.0], r"results.class_il.matrix\[1\] has 1 accuracies, not 2"),
+    ("results.class_il.matrix", [[79.9]], r"results have 1 and 5 tasks"),
+    ("args.lr", 0.2, "id is '[0-9a-f]{16}', which is not that of its arguments"),
+    ("seed", 7, "seed is 7, and args.seed is 6"),
+    ("sbs.tasks.0.speed_mean", 2, r"sbs\.tasks\[0\]\.speed_mean is 2, not a number from 0 to 1"),
+    ("volatile.wall_time", "long", r"volatile\.wall_time is 'long', not a number of at least 0"),
+    ("results", ..., "results is missing"),
+])
+def test_what_is_wrong_is_named(tmp_path: Path, place: str, value: Any, says: str) -> None:
+    record = copy.deepcopy(GOOD[0])
+    *way, last = (int(part) if part.isdecimal() else part for part in place.split("."))
+    at: Any = functools.reduce(operator.getitem, way, record)
+    if value is ...:
+        del at[last]
+    else:
+        at[last] = value
+    file = tmp_path / f"{GOOD[0]['id']}.json"
+    file.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(UserError, match=f"^{file}: not the result of a run: .*{says}.*; move it away$"):
+        read_results(tmp_path)
