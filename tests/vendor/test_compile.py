@@ -243,7 +243,7 @@ def test_without_a_compiler_a_run_goes_on_and_a_sweep_does_not(
     with inductor.patch({"cpp.cxx": ("no-such-compiler",)}):
         eager, asked = run("er", flags("er", 0)), run("er", flags("er", 1))
     (line,) = [line for line in capfd.readouterr().out.splitlines() if "--compile" in line]
-    assert line.startswith("--compile 1: no C++ compiler found") and line.endswith("going on without")
+    assert line.startswith("warning: --compile 1: no C++ compiler found") and line.endswith("going on without")
     assert asked["results"] == eager["results"] and asked["args"]["compile"] is False
     config = tmp_path / "config.yaml"
     config.write_text(f"base: --model er --dataset seq-digits {flags('er')}\nseeds: 1\n")
@@ -271,7 +271,7 @@ def test_a_network_that_cannot_be_compiled(run: Run, capfd: pytest.CaptureFixtur
     words = flags("er").replace(NET, "--backbone undecided")
     assert run("er", words)["args"]["compile"] is False
     (line,) = [line for line in capfd.readouterr().out.splitlines() if "--compile" in line]
-    assert line.startswith("--compile 1: Undecided cannot be compiled (") and line.endswith("going on without")
+    assert line.startswith("warning: --compile 1: Undecided cannot be compiled (") and line.endswith("going on without")
     cmd = f"--model er --dataset seq-digits {words}".split()
     with pytest.raises(UserError, match="Undecided cannot be compiled"):
         mammoth_main.initialize(mammoth_main.parse_args(cmd), must_compile=True)

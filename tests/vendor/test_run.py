@@ -179,3 +179,23 @@ def test_progress_in_a_file_is_plain_lines(run: Callable, capfd: pytest.CaptureF
     assert 2 <= len(lines) <= 12  # a few per task, not one per step
     assert re.fullmatch(r"Task 1/5: \d+/27 steps, \d+ s, loss \d+\.\d+", lines[0])
     assert re.fullmatch(r"Task 2/5: 27/27 steps, \d+ s, loss \d+\.\d+, acc \d+\.\d", lines[-1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
+def test_a_step_asks_the_system_for_no_memory(tmp_path: Path) -> None:
+    """What is freed is kept: glibc by itself would ask for a thousand pages in each of these steps."""
+    steps = f"""
+import resource
+import torch
+from mammoth_sbs.models import load_host
+host = load_host()
+words = "--model er --dataset seq-digits --buffer_size 9 --lr .1 --base_path {tmp_path}"
+net = host.initialize(host.parse_args(f"{{words}} --backbone tiny-resnet18 --num_filters 64".split()))[0].net
+for step in range(30):
+    if step == 10:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    net(torch.zeros(64, 1, 8, 8)).sum().backward()
+print("pages", resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    done = subprocess.run([sys.executable, "-c", steps], cwd=REPO, capture_output=True, text=True)
+    assert int(re.search(r"pages (\d+)", done.stdout)[1]) < 20 * 100, done.stderr

@@ -26,7 +26,7 @@ from models.utils.continual_model import ContinualModel  # noqa: E402
 from utils import args as flags  # noqa: E402
 from utils.checkpoints import read_checkpoint  # noqa: E402
 from utils.compiled import CannotCompile, compile_network  # noqa: E402
-from utils.conf import base_path, get_checkpoint_path, get_device, set_random_seed  # noqa: E402
+from utils.conf import base_path, get_checkpoint_path, get_device, keep_memory, set_random_seed  # noqa: E402
 from utils.training import train  # noqa: E402
 
 
@@ -191,6 +191,7 @@ def initialize(args: argparse.Namespace | None = None,
                must_compile: bool = False) -> tuple[ContinualModel, ContinualDataset, argparse.Namespace]:
     """Data set, network and method. Without a compiler `--compile 1` goes on eagerly, unless it must not."""
     args = parse_args() if args is None else args
+    keep_memory()
     for line in flags.unused(args):
         warn(line)
     base_path(args.base_path)
@@ -211,7 +212,7 @@ def initialize(args: argparse.Namespace | None = None,
         except CannotCompile as e:
             if must_compile:
                 raise
-            say(f"{e}; going on without")
+            warn(f"{e}; going on without")
             args.compile = False
     return model, dataset, args
 
