@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mammoth_sbs.errors import UserError
 from tests.vendor.datasets.conftest import cifar100_parquet, fails, parquet, pictures, png, write
 
 from datasets.utils import sources
@@ -46,6 +47,60 @@ def test_a_damaged_cache_entry_is_made_again(base: Path) -> None:
     stored = next(sources.cache_root().glob("*/train_images.npy"))
     write(stored, stored.read_bytes()[:500])
     assert np.array_equal(load("cifar100", str(base)).train.images, train)
+
+
+@pytest.mark.parametrize("file", sorted([*sources.FILES, sources.DIGESTS]))
+def test_damage_that_leaves_size_and_date_is_noticed(base: Path, file: str, capsys: pytest.CaptureFixture) -> None:
+    """Zeros in the middle, as a power cut leaves them."""
+    train, test = cifar100_parquet(base)
+    load("cifar100", str(base))
+    stored = next(sources.cache_root().glob(f"*/{file}"))
+    before, content = stored.stat(), stored.read_bytes()
+    middle = len(content) // 2
+    stored.write_bytes(content[:middle] + bytes(len(content) - middle))
+    os.utime(stored, ns=(before.st_atime_ns, before.st_mtime_ns))
+    capsys.readouterr()
+    found = load("cifar100", str(base))
+    assert np.array_equal(found.train.images, train) and np.array_equal(found.test.images, test)
+    assert found.train.labels.tolist() == [0, 1, 2] * 2 and found.classes == ["0", "1", "2"]
+    assert "decoding it again" in capsys.readouterr().err
+    load("cifar100", str(base))
+    assert not capsys.readouterr().err
+
+
+def test_files_are_read_whole_once_per_boot_and_never_without_need(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cifar100_parquet(base)
+    load("cifar100", str(base))
+    read = []
+    digest = sources._digest
+    monkeypatch.setattr(sources, "_digest", lambda file: (read.append(file.name), digest(file))[1])
+    load("cifar100", str(base))
+    assert not read
+    (remembered,) = sources.cache_root().glob("*/.checked-*")
+    write(remembered, remembered.read_text().replace('"boot": "', '"boot": "another'))
+    load("cifar100", str(base))
+    load("cifar100", str(base))
+    assert sorted(read) == sorted(sources.FILES)
+    write(remembered, "{")
+    load("cifar100", str(base))
+    assert len(read) == 2 * len(sources.FILES)
+
+
+def test_a_cache_from_before_there_were_digests_is_made_anew(base: Path, capsys: pytest.CaptureFixture) -> None:
+    train, _ = cifar100_parquet(base)
+    load("cifar100", str(base))
+    next(sources.cache_root().glob(f"*/{sources.DIGESTS}")).unlink()
+    assert np.array_equal(load("cifar100", str(base)).train.images, train)
+    assert list(sources.cache_root().glob(f"*/{sources.DIGESTS}")) and not capsys.readouterr().err
+
+
+def test_damage_that_cannot_be_mended_is_one_line(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cifar100_parquet(base)
+    load("cifar100", str(base))
+    write(next(sources.cache_root().glob("*/train_images.npy")), bytes(20_000))
+    monkeypatch.setattr(sources.shutil, "rmtree", lambda *_, **__: None)  # a cache of somebody else
+    with pytest.raises(UserError, match=r"cifar100-\w+: train_images.npy is damaged; remove it, or set MAMMOTH_SBS_"):
+        load("cifar100", str(base))
 
 
 def test_a_full_disk_leaves_nothing_behind(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,14 @@ beside its place and then renamed: a second process or a crash never sees half o
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +24,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mammoth_sbs.errors import UserError, reason
+from mammoth_sbs.files import write_atomically
 
 from datasets.utils.formats import (
     Found,
@@ -39,6 +41,8 @@ from datasets.utils.formats import (
 )
 
 CACHE_FORMAT = 1  # part of every cache key: raise it when what is stored changes
+FILES = {*(f"{split}_{part}.npy" for split in ("train", "test") for part in Images._fields), "classes.json"}
+DIGESTS = "digests.json"  # of these
 STALL = 20  # seconds without a new byte after which a download is given up
 TORCHVISION = ("import sys; from mammoth_sbs.host import import_torchvision; "
                "getattr(import_torchvision().datasets, sys.argv[1])('.', download=True)")
@@ -63,7 +67,41 @@ def _land(made: Path, place: Path) -> None:
             raise
 
 
+def _digest(file: Path) -> str:
+    """SHA-256 of a file, in pieces that fit a processor's cache."""
+    content = hashlib.sha256()
+    with file.open("rb") as f:
+        while piece := f.read(1 << 20):
+            content.update(piece)
+    return content.hexdigest()
+
+
+def _state(entry: Path, files: Iterable[str]) -> dict[str, Any]:
+    """What changes when somebody writes to these files; and the boot, for a power cut leaves dates as they were."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    stats = {name: (entry / name).stat() for name in files}
+    return {"boot": boot.read_text(encoding="utf-8").strip() if boot.exists() else "",
+            **{name: [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino] for name, stat in stats.items()}}
+
+
+def _verify(entry: Path) -> None:
+    """That all files are as they were written; read anew on each machine, and after a boot or a change of the files."""
+    digests = json.loads((entry / DIGESTS).read_text(encoding="utf-8"))
+    if not isinstance(digests, dict) or set(digests) != FILES:
+        raise ValueError(f"{DIGESTS} is damaged")
+    remembered, now = entry / f".checked-{platform.node().replace('/', '_')}", _state(entry, digests)
+    with suppress(OSError, ValueError):
+        if json.loads(remembered.read_text(encoding="utf-8")) == now:
+            return
+    for name, digest in digests.items():
+        if _digest(entry / name) != digest:
+            raise ValueError(f"{name} is damaged")
+    with suppress(UserError):  # a cache that others may not write to is checked every time
+        write_atomically(remembered, lambda f: f.write(json.dumps(now).encode()), "cache")
+
+
 def _open(entry: Path) -> Source:
+    _verify(entry)
     train, test = (Images(*(np.load(entry / f"{split}_{part}.npy", mmap_mode="r") for part in Images._fields))
                    for split in ("train", "test"))
     return Source(train, test, json.loads((entry / "classes.json").read_text(encoding="utf-8")))
@@ -94,6 +132,8 @@ def _write(found: Found, spec: Spec, entry: Path) -> None:
         np.save(entry / f"{split}_labels.npy", np.searchsorted(present, part))
     classes = [found.names[i] if i < len(found.names) else str(i) for i in present.tolist()]
     (entry / "classes.json").write_text(json.dumps(classes), encoding="utf-8")
+    digests = {name: _digest(entry / name) for name in sorted(FILES)}
+    (entry / DIGESTS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
 
 
 def _cached(spec: Spec, found: Found) -> Source:
@@ -107,7 +147,9 @@ def _cached(spec: Spec, found: Found) -> Source:
     if entry.is_dir():
         try:
             return _open(entry)
-        except (OSError, ValueError):  # damaged, say by a power cut: make it again
+        except (OSError, ValueError) as exc:  # by a power cut or a failing disk; or made before there were digests
+            if (entry / DIGESTS).exists():
+                print(f"note: {entry}: {reason(exc)}; decoding it again", file=sys.stderr, flush=True)
             shutil.rmtree(entry, ignore_errors=True)
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -118,6 +160,8 @@ def _cached(spec: Spec, found: Found) -> Source:
     except OSError as exc:
         raise UserError(f"cannot write the cache in {cache}: {reason(exc)}; free some room there, "
                         "or set MAMMOTH_SBS_CACHE to another folder") from exc
+    except ValueError as exc:  # what was there could not be removed, or the disk does not keep what is written
+        raise UserError(f"{entry}: {reason(exc)}; remove it, or set MAMMOTH_SBS_CACHE to another folder") from exc
 
 
 # Downloads.
