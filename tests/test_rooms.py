@@ -14,7 +14,8 @@ import pytest
 from tests.conftest import REPO
 
 PACKAGE = REPO / "mammoth_sbs"
-GROUND = {"errors", "few", "files", "metrics", "moved", "parser", "values", "watch"}  # what everybody may use
+GROUND = {"errors", "few", "files", "metrics", "moved", "parser", "random_state", "result", "values",
+          "watch"}  # what everybody may use
 MAY_IMPORT = {  # room: rooms it may import
     "core": set(),
     "host": set(),

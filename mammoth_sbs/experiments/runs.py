@@ -14,6 +14,7 @@ from mammoth_sbs.experiments.schema import digest, id_of
 from mammoth_sbs.experiments.store import Store, named, version
 from mammoth_sbs.models import load_host
 from mammoth_sbs.parser import program
+from mammoth_sbs.result import NOT_OF_THE_FIRST_TASK, NOT_OF_THE_RUN
 
 OF_EACH_RUN = ("--sbs-record", "--ckpt_name")  # files of a run: they must have a name of their own
 
@@ -56,8 +57,6 @@ class Run:
 def resolve(config: Config) -> list[Run]:
     """All runs, checked by the host's own reading of their command lines."""
     host = load_host()
-    from utils.checkpoints import NOT_OF_THE_FIRST_TASK, NOT_OF_THE_RUN
-
     aside = NOT_OF_THE_RUN - {"loadcheck", "start_from", "stop_after"} | {"command"}
     resolved = []
     for point in config.points:

@@ -23,6 +23,7 @@ from mammoth_sbs.experiments.runs import Run, resolve, share
 from mammoth_sbs.experiments.schema import digest
 from mammoth_sbs.experiments.store import Store, read_results, version
 from mammoth_sbs.experiments.worker import Failure, calibrate, trial
+from mammoth_sbs.result import NOT_OF_THE_FIRST_TASK
 
 
 def check(config: Config, runs: list[Run], executor: Executor) -> None:
@@ -91,8 +92,6 @@ def execute_all(runs: list[Run], before: int, config: Config, executor: Executor
 
 def expected_seconds(runs: list[Run], config: Config, executor: Executor, finished: dict) -> tuple[float, str]:
     """Of all runs one after the other, and where that is known from."""
-    from utils.checkpoints import NOT_OF_THE_FIRST_TASK
-
     def kind(args: dict[str, Any]) -> str:
         """Runs of one kind take equally long."""
         return digest({key: value for key, value in args.items() if key not in NOT_OF_THE_FIRST_TASK | {"seed"}})

@@ -12,6 +12,7 @@ from mammoth_sbs.core.speed import Learned
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.models import load_host
 from mammoth_sbs.parser import spelled
+from mammoth_sbs.random_state import get_random_state, set_random_state
 from mammoth_sbs.watch import Progress, Watcher, watched
 
 
@@ -72,8 +73,6 @@ def train(model: str, dataset: str, *, progress: Watcher | None = None, verbose:
             learned.append(now.sbs)
 
     main = load_host()
-    from utils.conf import get_random_state, set_random_state
-
     state = get_random_state()  # the caller's own draws go on as if nothing had happened
     try:
         with watched([keep, *([progress] if progress else [])], quiet=not verbose):

@@ -30,5 +30,4 @@ def register() -> None:
         sys.modules[f"models.{name}-sbs"] = sys.modules[f"models.{name}_sbs"] = module
     if host.is_embedded():  # any method can be recorded there; on Mammoth, these
         models, record = (importlib.import_module(name) for name in ("models", "mammoth_sbs.models.record"))
-        for name, method in models.get_model_names().items():
-            models.register_model(name)(record.recorded(method))
+        models.extend_models(record.recorded)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from mammoth_sbs.files import write_atomically
+from mammoth_sbs.result import NOT_OF_THE_FIRST_TASK, NOT_OF_THE_RUN, results_folder
 from mammoth_sbs.tuning.rotation import choose
 from mammoth_sbs.tuning.search import fingerprint
 
@@ -26,8 +27,6 @@ def tune(host_main: ModuleType, args: Namespace, folder: Path | None, share: tup
     `share` (i, n) is every n-th pair from the i-th only, and then nothing is returned: how further GPUs are used, each
     by `argv` in a process of its own.
     """
-    from utils.checkpoints import NOT_OF_THE_FIRST_TASK, NOT_OF_THE_RUN
-    from utils.loggers import results_folder
     from utils.training import learn_first_task
 
     first_task = {key: value for key, value in vars(args).items()

@@ -24,6 +24,7 @@ from mammoth_sbs.core.samplers.speed import Speed
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.models.base import INDEX, content, own_randomness
 from mammoth_sbs.models.chosen import View, fetch
+from mammoth_sbs.result import NOT_OF_THE_FIRST_TASK, NOT_OF_THE_RUN
 from mammoth_sbs.tuning.pairs import Pair, Point, best, grid, rule, tune_epochs
 from mammoth_sbs.tuning.search import Journal, fingerprint, processes_for, search
 
@@ -171,8 +172,6 @@ class Rotation:
     @property
     def key(self) -> str:
         """Names everything that a trial's outcome depends on."""
-        from utils.checkpoints import NOT_OF_THE_FIRST_TASK, NOT_OF_THE_RUN
-
         args = {name: value for name, value in vars(self.model.args).items()
                 if name not in NOT_OF_THE_RUN | NOT_OF_THE_FIRST_TASK}
         return fingerprint(args, Point._fields, self.epochs, self.task.speed, self.generator.get_state(),

@@ -92,8 +92,7 @@ def test_a_commit_is_never_a_strangers(tmp_path: Path, monkeypatch: pytest.Monke
     """The package in an environment inside somebody's repository; and run from a hook of somebody's repository."""
     import mammoth_sbs
     from mammoth_sbs.files import git
-
-    from utils.loggers import commit
+    from mammoth_sbs.result import commit
 
     def in_git(*words: str) -> None:
         subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], cwd=tmp_path, check=True)

@@ -17,6 +17,7 @@ from models.utils.continual_model import ContinualModel
 from utils.augmentations import Transform
 
 REGISTERED_MODELS: dict[str, type[ContinualModel]] = {}
+EXTENSIONS: list[Callable[[type[ContinualModel]], type[ContinualModel]]] = []
 
 
 def register_model(name: str) -> Callable[[type[ContinualModel]], type[ContinualModel]]:
@@ -55,6 +56,13 @@ def get_model_names() -> dict[str, type[ContinualModel]]:
     return {**names, **REGISTERED_MODELS}
 
 
+def extend_models(extend: Callable[[type[ContinualModel]], type[ContinualModel]]) -> None:
+    """For plugins: let every method, also one that is found later, be what `extend` makes of it."""
+    if extend not in EXTENSIONS:
+        EXTENSIONS.append(extend)
+        _classes.cache_clear()
+
+
 @cache
 def _classes(file: Path) -> list[type[ContinualModel]]:
     """The methods in a file. A user's file that does not import is a method that says so when it is asked for."""
@@ -74,8 +82,11 @@ def _classes(file: Path) -> list[type[ContinualModel]]:
                                 "MAMMOTH_ROOT")
 
         return [Broken]
-    return [cls for cls in vars(module).values() if isinstance(cls, type) and issubclass(cls, ContinualModel)
-            and cls.__module__ == module.__name__ and hasattr(cls, "NAME")]
+    found = [cls for cls in vars(module).values() if isinstance(cls, type) and issubclass(cls, ContinualModel)
+             and cls.__module__ == module.__name__ and hasattr(cls, "NAME")]
+    for extend in EXTENSIONS:
+        found = [extend(cls) for cls in found]
+    return found
 
 
 def get_model(args: Namespace, backbone: MammothBackbone, loss: Callable, transform: Transform | None,

@@ -7,6 +7,7 @@ import inspect
 import os
 import shlex
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import yaml
@@ -39,7 +40,8 @@ def of_others(flag: str, parser: argparse.ArgumentParser) -> str:
     for name, cls in get_model_names().items():
         other = argparse.ArgumentParser(add_help=False)
         other.add_argument("--dataset", default=dataset)
-        cls.get_parser(other)
+        with suppress(UserError):  # of a user's file that does not import
+            cls.get_parser(other)
         if flag in other._option_string_actions:
             owners.append(name)
     if f"{model}-sbs" in owners:

@@ -14,9 +14,8 @@ from typing import Any
 from torch import Tensor
 
 from mammoth_sbs.errors import UserError
+from mammoth_sbs.random_state import get_random_state, set_random_state
 from mammoth_sbs.watch import Progress, is_quiet
-
-from utils.conf import get_random_state, set_random_state
 
 
 class Board:

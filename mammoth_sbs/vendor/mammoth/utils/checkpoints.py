@@ -12,22 +12,13 @@ import torch
 
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.files import write_atomically
-
-from utils.conf import get_random_state, set_random_state
+from mammoth_sbs.random_state import get_random_state, set_random_state
+from mammoth_sbs.result import NOT_OF_THE_RUN
 
 if TYPE_CHECKING:
     from models.utils.continual_model import ContinualModel
 
 FORMAT = 1
-# what another machine, folder or stopping point may change without making it another run
-NOT_OF_THE_RUN = {"command", "loadcheck", "start_from", "stop_after", "savecheck", "ckpt_name", "base_path",
-                  "results_path", "checkpoint_path", "device", "num_workers", "non_verbose", "disable_log",
-                  "enable_other_metrics", "eval_epochs", "shared_first_task", "tensorboard", "wandb_entity",
-                  "wandb_project", "wandb_name", "sbs_record", "sbs_record_every", "sbs_record_scores",
-                  "sbs_record_tasks", "extra_models"}
-# they choose from it when it has been learned, or are about the tasks after it
-NOT_OF_THE_FIRST_TASK = {"sampler", "sbs_score", "sbs_q", "sbs_s", "sbs_grid", "sbs_tune", "sbs_tune_epochs",
-                         "lr_later", "second_task"}
 
 
 def save_checkpoint(path: str | Path, model: ContinualModel, args: Namespace, tasks_done: int, results: list,

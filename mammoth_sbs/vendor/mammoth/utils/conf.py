@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import os
 import random
 import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,33 +75,3 @@ def set_random_seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-
-
-def get_random_state() -> dict:
-    """The state of those generators, in types that a checkpoint loads with `weights_only=True`."""
-    name, keys, *rest = np.random.get_state(legacy=True)
-    assert name == "MT19937" and isinstance(keys, np.ndarray)
-    state = {"torch": torch.get_rng_state(), "numpy": (torch.from_numpy(keys.astype(np.int64)), *rest)}
-    version, internal, gauss = random.getstate()
-    state["python"] = (version, torch.tensor(internal), gauss)
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    return state
-
-
-def set_random_state(state: dict) -> None:
-    """Undo of `get_random_state`."""
-    torch.set_rng_state(state["torch"])
-    keys, *rest = state["numpy"]
-    np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), *rest))
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal.tolist()), gauss))
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
-
-
-def writable(folder: Path) -> bool:
-    """Whether files may be created below `folder`; one without any write bit is left alone even by root."""
-    while not folder.exists():
-        folder = folder.parent
-    return os.access(folder, os.W_OK) and bool(folder.stat().st_mode & 0o222)

@@ -11,25 +11,17 @@ from typing import Any
 
 from mammoth_sbs import watch
 from mammoth_sbs.errors import UserError
+from mammoth_sbs.result import NOT_OF_THE_FIRST_TASK, SETTINGS, Accuracies, metrics, run_record, write_run
 from mammoth_sbs.watch import say
 
 from datasets import get_dataset
 from datasets.utils.continual_dataset import ContinualDataset
 from models.utils.continual_model import ContinualModel
 from utils.boards import boards
-from utils.checkpoints import NOT_OF_THE_FIRST_TASK, load_checkpoint, save_checkpoint
+from utils.checkpoints import load_checkpoint, save_checkpoint
 from utils.conf import get_checkpoint_path
 from utils.evaluate import evaluate
-from utils.loggers import (
-    SETTINGS,
-    Accuracies,
-    metrics,
-    print_mean_accuracy,
-    print_metrics,
-    print_table,
-    run_record,
-    write_run,
-)
+from utils.loggers import print_mean_accuracy, print_metrics, print_table
 from utils.progress import Progress
 from utils.schedulers import get_scheduler
 
