@@ -173,9 +173,18 @@ def test_a_class_that_the_band_lost_is_topped_up_with_its_nearest() -> None:
     assert nearest_first(split, speeds).tolist() in ([2, 8, 1, 9, 0], [8, 2, 1, 9, 0], [2, 8, 9, 1, 0])
 
 
+def test_the_default_is_the_papers_fix_and_the_limits_are_those_of_what_is_kept() -> None:
+    assert Speed().band == SpeedBand() == SpeedBand(0.2, 0.2)
+    speeds = torch.arange(10.0)[torch.randperm(10, generator=generator())] / 10
+    assert SpeedBand(0.3, 0.1).limits(speeds) == pytest.approx((0.1, 0.6))  # without .9 .8 .7, and without 0
+    assert SpeedBand(0, 0).limits(speeds) == pytest.approx((0, 0.9))
+
+
 @pytest.mark.parametrize(("q", "s", "says"), [
-    (20, 0.2, "did you mean 0.2?"), (0.2, 20, "did you mean 0.2?"), (-0.1, 0, r"\[0, 1\)"), (1.0, 0, r"\[0, 1\)"),
-    (0.5, 0.5, "below 1"), (0.9, 0.2, "below 1"),
+    (20, 0.2, r"^q .* not 20; did you mean 0.2\?$"), (0.2, 20, r"^s .* not 20; did you mean 0.2\?$"),
+    (1, 0, r"^q .* not 1; did you mean 0.01\?$"), (99, 0, r"^q .* not 99; did you mean 0.99\?$"),
+    (100, 0, r"^q is a fraction in \[0, 1\), not 100$"), (-0.1, 30, r"^q is a fraction in \[0, 1\), not -0.1$"),
+    (0.5, 0.5, "below 1"), (0.9, 0.2, "below 1"), (0.2, 0.9, "below 1"),
 ])
 def test_bad_fractions_are_refused(q: float, s: float, says: str) -> None:
     with pytest.raises(ValueError, match=says):
