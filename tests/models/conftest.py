@@ -15,11 +15,10 @@ def follow(it: SimpleNamespace) -> list[SimpleNamespace]:
     notes: list[SimpleNamespace] = []
     report = it.model.report
 
-    def note(task, stored) -> None:  # noqa: ANN001
-        data = it.dataset.train_loader.dataset
+    def note(task, stored, data) -> None:  # noqa: ANN001
         notes.append(SimpleNamespace(task=task, stored=stored, data=data, counts=it.model.speed.count.clone(),
                                      buffer=it.model.buffer.serialize(), n=len(it.model.buffer)))
-        report(task, stored)
+        report(task, stored, data)
 
     it.model.report = note
     train(it.model, it.dataset, it.args)
