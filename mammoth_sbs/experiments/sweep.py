@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,11 +17,12 @@ from tqdm import tqdm
 
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments.config import Config
+from mammoth_sbs.experiments.duration import calibrate, duration
 from mammoth_sbs.experiments.executors import Executor
 from mammoth_sbs.experiments.runs import Run, resolve, share
 from mammoth_sbs.experiments.schema import digest
 from mammoth_sbs.experiments.store import Store, read_results, version
-from mammoth_sbs.experiments.worker import Failure, calibrate, trial
+from mammoth_sbs.experiments.worker import Failure, trial
 from mammoth_sbs.result import NOT_OF_THE_FIRST_TASK
 
 
@@ -68,10 +68,6 @@ class Progress:
                   f"{run.title} {end}", file=sys.stderr, flush=True)
 
 
-def duration(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
-
-
 def execute_all(runs: list[Run], before: int, config: Config, executor: Executor, store: Store) -> list[str]:
     """Execute the runs; returns a line for each that failed."""
     failures = []
@@ -103,9 +99,7 @@ def expected_seconds(runs: list[Run], config: Config, executor: Executor, finish
     seconds, first_tasks, source = 0.0, set(), "from the finished runs"
     for run in runs:
         if kind(run.args) not in cost:
-            # without the search for q and s, which is not among the steps that are timed
-            fixed = {"--sbs-q": "0.2", "--sbs-s": "0.2"} if "sbs_q" in run.args else {}
-            measured = executor.call(calibrate, run.words(fixed), config.threads)
+            measured = executor.call(calibrate, run.words(), config.threads)
             if isinstance(measured, Failure):
                 return float("nan"), f"{run.title}: {measured.reason}"
             cost[kind(run.args)], source = measured, "from a few steps of each kind of run"

@@ -7,19 +7,15 @@ import platform
 import sys
 import time
 import traceback
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from mammoth_sbs.errors import UserError
 
-CALIBRATION_STEPS = 5  # what the host makes of an epoch in --debug_mode
-CALIBRATION_SECONDS = 1.0  # of steps in a task: then the rest is passed over
 THREAD_LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # read when the libraries are loaded
 
 
@@ -95,72 +91,3 @@ def trial(commands: list[list[str]]) -> list[str | None]:
         except UserError as e:
             found.append(str(e))
     return found
-
-
-def calibrate(words: list[str], threads: int) -> tuple[float, float]:
-    """Seconds that the first task would take, and all the rest of the run: from a few steps of two tasks, on no more
-    images than these need, and an evaluation's first batch."""
-    import torch
-
-    from mammoth_sbs.models import load_host
-
-    torch.set_num_threads(threads)
-    host = load_host()
-    from mammoth_sbs.models.record import images_passed
-
-    from utils import training
-
-    args = host.parse_args(words)
-    recorded, args.sbs_record = args if args.sbs_record else None, None
-    whole = host.initialize(args)[1]
-    tasks, epochs = min(args.stop_after or whole.N_TASKS, whole.N_TASKS), args.n_epochs
-    steps = []
-    for _ in range(min(tasks, 2)):
-        whole.get_data_loaders()
-        steps.append(len(whole.train_loader))
-    trained, tested = (len(loader.dataset) for loader in (whole.train_loader, whole.test_loaders[0]))
-    few = -(-CALIBRATION_STEPS * args.batch_size * whole.N_TASKS // whole.N_CLASSES)
-    args = host.parse_args(words)
-    args.sbs_record = None
-    args.train_per_class = min(few, args.train_per_class or few, int(whole.train_counts().min()))
-
-    start = time.perf_counter()
-    model, dataset, args = host.initialize(args)
-    build = time.perf_counter() - start
-    seconds: defaultdict[int, list[float]] = defaultdict(list)
-    evaluating: list[float] = []  # per image
-    observe, evaluate = model.meta_observe, training.evaluate
-
-    def timed(*batch: Any, **fields: Any) -> float:
-        if sum(seconds[model.current_task]) > CALIBRATION_SECONDS:
-            return 0.0
-        begin = time.perf_counter()
-        loss = observe(*batch, **fields)
-        seconds[model.current_task].append(time.perf_counter() - begin)
-        return loss
-
-    @torch.no_grad()
-    def evaluate_a_batch(model: Any, dataset: Any, last: bool = False) -> tuple[list[float], list[float]]:
-        inputs = next(iter(dataset.test_loaders[-1]))[0].to(model.device)
-        begin = time.perf_counter()
-        model.net.eval()
-        model(inputs)
-        model.net.train()
-        evaluating.append((time.perf_counter() - begin) / len(inputs))
-        found = [0.0] * (1 if last else len(dataset.test_loaders))
-        return found, found
-
-    model.meta_observe, training.evaluate = timed, evaluate_a_batch
-    args.debug_mode = args.disable_log = args.non_verbose = True
-    within = (epochs - 1) // args.eval_epochs if args.eval_epochs else 0  # evaluations before a task ends
-    args.n_epochs, args.stop_after, args.savecheck = 1, min(tasks, 2), None
-    try:
-        host.train(model, dataset, args)
-    finally:
-        training.evaluate = evaluate
-    first, *other = (epochs * n * median(seconds[task] or [0.0]) for task, n in enumerate(steps))
-    passed = tested * (1 + within) * tasks * (tasks + 1) / 2  # after each task on all so far
-    passed += tested * 2 * tasks * bool(args.enable_other_metrics)
-    if recorded is not None:
-        passed += images_passed(trained, tested, tasks, recorded)
-    return first, build + (tasks - 1) * sum(other) + median(evaluating) * passed

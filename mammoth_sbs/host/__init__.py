@@ -101,7 +101,7 @@ def as_seen_from_here(argv: list[str]) -> list[str]:
     words: list[str] = []
     for word in argv:
         flag, equals, value = word.partition("=")
-        if word.startswith("--") and not word.startswith("--p-"):  # PuriDivER's, the only ones with dashes there
+        if word.startswith("--") and not word.startswith("--p-"):  # STAR's, the only ones with dashes there
             flag = spelled(flag)
         if flag in PATHS and equals:
             value = str(Path(value).absolute())

@@ -32,16 +32,16 @@ def test_dry_run_lists_the_runs_and_the_time(do: Callable[..., Path], capfd: pyt
 def test_the_expected_time_is_that_of_all_steps_and_evaluations_of_the_whole_data(
         monkeypatch: pytest.MonkeyPatch) -> None:
     """With a clock that moves by a second whenever it is read, a step and a batch of test images take one each."""
-    from mammoth_sbs.experiments import worker
+    from mammoth_sbs.experiments import duration
 
     ticks = itertools.count()
-    monkeypatch.setattr(worker, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    monkeypatch.setattr(duration, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
     words = ["--model", "er", *f"{BASE} --batch_size 16 --seed 0".split()]
-    first, rest = worker.calibrate(words, 1)
+    first, rest = duration.calibrate(words, 1)
     dataset = mammoth_main.initialize(mammoth_main.parse_args(words))[1]
     dataset.get_data_loaders()
     steps = [len(dataset.train_loader)]
-    batch, tested = len(next(iter(dataset.test_loaders[0]))[0]), len(dataset.test_loaders[0].dataset)
+    batch, tested = 16, len(dataset.test_loaders[0].dataset)
     dataset.get_data_loaders()
     steps.append(len(dataset.train_loader))
     assert min(steps) > 10  # more than were made
