@@ -1,0 +1,81 @@
+"""The mutants that `scripts/mutants` tries: each is one change, none is of what is only said or of types."""
+
+from __future__ import annotations
+
+import ast
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+
+from tests.conftest import REPO
+
+script = SourceFileLoader("mutation", str(REPO / "scripts" / "mutation.py"))
+mutation = module_from_spec(spec_from_loader(script.name, script))
+script.exec_module(mutation)
+
+SOURCE = '''"""A file."""
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    import x
+LIMIT: int = 3
+
+def keep(net, q: float = 0.2, s: float = 0.0) -> int | None:
+    """What it does."""
+    assert q < 1
+    net.eval()
+    with closed(net):
+        band = Speed(q, s)
+    if not q or s >= 1:
+        raise ValueError(f"{q + 1}")
+    net.train_mode = True
+    order = randperm(4, generator=net.g)[: -1]
+    print("done", flush=True)
+    return min(order) if q is None else order
+'''
+
+
+def test_every_change_of_a_small_file() -> None:
+    found = list(mutation.Source("few.py", SOURCE.encode()).mutants())
+    changes = {mutant.key.partition(": ")[2] for mutant in found}
+    assert changes == {
+        "LIMIT: int = 3 -> LIMIT: int = 4",
+        *(f"def keep(net, q: float = 0.2, s: float = 0.0) -> int | None: -> def keep(net, {new}) -> int | None:"
+          for new in ("q: float = 0.4, s: float = 0.0", "q: float = 0.2, s: float = 1.0")),
+        "net.eval() -> pass", "net.eval() -> net.train()", "with closed(net): -> if True:",
+        *(f"band = Speed(q, s) -> band = Speed({new})" for new in ("s, q", "s, s", "q, q")),
+        *(f"if not q or s >= 1: -> if {new}:" for new in (
+            "not (not q or s >= 1)", "not q and s >= 1", "q or s >= 1", "not s or s >= 1", "not q or s > 1",
+            "not q or q >= 1", "not q or s >= 2")),
+        'raise ValueError(f"{q + 1}") -> pass',
+        "net.train_mode = True -> pass", "net.train_mode = True -> net.train_mode = False",
+        *(f"order = randperm(4, generator=net.g)[: -1] -> order = randperm({new}" for new in (
+            "4)[: -1]", "5, generator=net.g)[: -1]", "4, generator=net.g)[: ]", "4, generator=net.g)[: -2]")),
+        'print("done", flush=True) -> pass',
+        *(f"return min(order) if q is None else order -> return {new}" for new in (
+            "None", "max(order) if q is None else order", "min(order) if q is not None else order",
+            "min(order) if s is None else order"))}
+    for mutant in found:
+        source = SOURCE.encode()
+        ast.parse(source[: mutant.start] + mutant.new.encode() + source[mutant.end :])
+
+
+def test_a_mutant_knows_the_lines_whose_tests_may_notice_it() -> None:
+    found = {mutant.key.rpartition(" -> ")[2]: mutant for mutant in
+             mutation.Source("few.py", SOURCE.encode()).mutants()}
+    assert found["LIMIT: int = 4"].lines == (5, 5) and not found["LIMIT: int = 4"].inside
+    assert found["if True:"].lines == (11, 11) and found["if True:"].inside  # not the body
+    assert found["int | None:"].lines == (7, 18) and found["int | None:"].inside  # a default: the whole function
+    assert found["band = Speed(s, q)"].line == 12
+
+
+def test_all_that_is_to_be_tested_has_mutants() -> None:
+    found = mutation.mutants(["*"])
+    assert len({mutant.key for mutant in found}) == len(found) > 3000
+    rooms = {mutant.file.rpartition("/")[0] for mutant in found}
+    assert rooms >= {"core", "core/samplers", "models", "tuning", "experiments", "experiments/executors", "figures",
+                     "vendor/mammoth/models", "vendor/mammoth/models/utils", "vendor/mammoth/utils"}
+    files = {mutant.file for mutant in found}
+    assert not files & {file for file, what in mutation.NOT_MUTATED.items() if what == "*"}
+    for file, names in mutation.NOT_MUTATED.items():  # what is left out is there
+        text = (mutation.PACKAGE / file).read_text(encoding="utf-8")
+        assert all(f"def {name}(" in text or f"class {name}" in text for name in names.split() if name != "*")
+    assert all(mutation.valid(mutant) for mutant in found[::40])
