@@ -7,20 +7,32 @@ from __future__ import annotations
 
 import copy
 import functools
+import io
 import json
+import math
 import operator
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mammoth_sbs.core.record import Record
 from mammoth_sbs.errors import UserError
+from mammoth_sbs.experiments.config import read_config
+from mammoth_sbs.experiments.runs import resolve
 from mammoth_sbs.experiments.store import packed, read_results
 from mammoth_sbs.figures import report
 from mammoth_sbs.figures.results import load
-from tests.conftest import REPO
+from mammoth_sbs.tuning.pairs import Point
+from mammoth_sbs.tuning.search import Journal, fingerprint
+from tests.conftest import REPO, mammoth_main
+from tests.vendor.datasets.conftest import cifar100_parquet
+
+from datasets.utils import sources
 
 # ---- what may happen to a file
 
@@ -141,3 +153,148 @@ def test_what_is_wrong_is_named(tmp_path: Path, place: str, value: Any, says: st
     file.write_text(json.dumps(record), encoding="utf-8")
     with pytest.raises(UserError, match=f"^{file}: not the result of a run: .*{says}.*; move it away$"):
         read_results(tmp_path)
+
+
+# ---- finished pairs of a search
+
+
+@given(st.data())
+def test_a_journal_with_damaged_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """What is read was written; what is lost is tried again, and written behind the damage."""
+    journal = Journal(tmp_path_factory.mktemp("journal") / "points.jsonl", "a")
+    assert journal.path is not None
+    points = {(q, 0.2): Point(q, 0.2, 90.0 + q, 30.5, 2.5, 40, 1.25) for q in (0.0, 0.2, 0.4)}
+    for point in points.values():
+        journal.add(point)
+    journal.path.write_bytes(data.draw(damaged_bytes(journal.path.read_bytes())))
+    found = journal.read()
+    assert found.items() <= points.items()
+    for pair in points.keys() - found.keys():
+        journal.add(points[pair])
+    assert journal.read() == points
+
+
+@given(st.data())
+def test_a_journal_with_a_wrong_value(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Also if the digest is right, as in a file that somebody made."""
+    journal = Journal(tmp_path_factory.mktemp("journal") / "points.jsonl", "a")
+    assert journal.path is not None
+    entry = data.draw(damaged_value({"key": "a", **Point(0.0, 0.2, 90.0, 30.5, 2.5, 40, 1.25)._asdict()}))
+    journal.path.write_text(json.dumps({**entry, "digest": fingerprint(entry)}), encoding="utf-8")
+    try:
+        for point in journal.read().values():
+            assert 0 <= point.score <= 100 and 0 <= point.q < 1 and 0 <= point.s < 1
+    except UserError as e:
+        one_line(e, f"{journal.path}, line 1: ", "take the line out")
+
+
+# ---- records
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    """Of a run of two tasks."""
+    file = tmp_path_factory.mktemp("record") / "record.npz"
+    flags = ("--model er_sbs --dataset seq-digits --train_per_class 10 --max_classes 4 --n_tasks 2 --n_epochs 2 "
+             f"--lr .05 --buffer_size 20 --non_verbose 1 --disable_log 1 --seed 0 --sbs-record {file}")
+    mammoth_main.main(mammoth_main.parse_args(flags.split()))
+    return Record(file).arrays
+
+
+def use(record: Record) -> None:
+    """All that can be asked of it."""
+    for task in record.followed:
+        for setting in ("task_il", "class_il"):
+            for test in (False, True):
+                assert ((record.speed(task, test, setting) >= 0) & (record.speed(task, test, setting) <= 1)).all()
+                record.known(task, record.tasks, test, setting)
+        record.in_buffer(task, record.tasks)
+
+
+@given(st.data())
+def test_a_record_with_damaged_bytes(record: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory,
+                                     data: st.DataObject) -> None:
+    """An archive knows the check sums of its parts: what is read is what was written."""
+    file = tmp_path_factory.mktemp("record") / "record.npz"
+    arrays: dict[str, Any] = record
+    np.savez_compressed(file, **arrays)
+    file.write_bytes(data.draw(damaged_bytes(file.read_bytes())))
+    try:
+        found = Record(file)
+    except UserError as e:
+        one_line(e, f"{file}: ")
+        return
+    assert all(np.array_equal(found[name], value) for name, value in record.items())
+
+
+@given(st.data())
+def test_a_record_with_a_wrong_array(record: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory,
+                                     data: st.DataObject) -> None:
+    file = tmp_path_factory.mktemp("record") / "record.npz"
+    arrays: dict[str, Any] = dict(record)
+    name = data.draw(st.sampled_from(sorted(arrays)))
+    old = arrays.pop(name)
+    wrong = data.draw(st.sampled_from([None, old[:-1], old[None], old.astype(float) + 0.5, old.astype(float) * math.nan,
+                                       old.astype(np.int64) - 300, np.zeros(0), np.array("text"), np.array([{}])]))
+    if wrong is not None:
+        arrays[name] = wrong
+    np.savez_compressed(file, **arrays)
+    try:
+        use(Record(file))
+    except UserError as e:
+        one_line(e, f"{file}: ")
+
+
+# ---- the cache
+
+
+@given(st.data())
+def test_a_cache_with_damaged_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """It is made again; whatever is done to it, the images are those of the files."""
+    folder = tmp_path_factory.mktemp("cache")
+    train, test = cifar100_parquet(folder)
+    with pytest.MonkeyPatch.context() as patch, redirect_stderr(io.StringIO()):
+        patch.setenv("MAMMOTH_SBS_CACHE", str(folder / "cache"))
+        sources.load("cifar100", str(folder))
+        file = data.draw(st.sampled_from(sorted((folder / "cache").glob("*/*"))))
+        file.write_bytes(data.draw(damaged_bytes(file.read_bytes())))
+        found = sources.load("cifar100", str(folder))
+    assert np.array_equal(found.train.images, train) and np.array_equal(found.test.images, test)
+    assert found.train.labels.tolist() == [0, 1, 2] * 2 and found.test.labels.tolist() == [0, 1, 2]
+    assert found.classes == ["0", "1", "2"]
+
+
+# ---- configurations of sweeps
+
+CONFIG = b"""name: digits
+base:
+  dataset: seq-digits
+  n_epochs: 5
+  buffer_size: 50
+  lr: 0.05
+grid:
+  - model: [er_sbs, agem_sbs]
+    buffer:
+      - {sampler: speed, sbs-q: 0.2, sbs-s: 0.2}
+      - {sampler: uniform}
+  - {model: [er], lr_milestones: [[3, 4], [2]]}
+seeds: [3, 7]
+threads: 1
+"""
+PIECES = [b"[", b"]", b"{", b"}", b":", b"- ", b"&a ", b"*a", b"<<: ", b"!!python/object:os.system ", b"\0", b"\t",
+          b"#", b"|\n", b"? ", b"--", b"nan", b"-1", b"1e999", b"''", b"\xff", b"\xe2\x80\xa8", b"%YAML 9", b"\n"]
+
+
+@given(st.data())
+def test_a_damaged_configuration(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    file = tmp_path_factory.mktemp("config") / "config.yaml"
+    content = data.draw(damaged_bytes(CONFIG))
+    for piece in data.draw(st.lists(st.sampled_from(PIECES), max_size=3)):
+        at = data.draw(st.integers(0, len(content)))
+        content = content[:at] + piece + content[at:]
+    file.write_bytes(content)
+    try:
+        runs = resolve(read_config(file))
+        assert runs and all(0 <= run.args["seed"] < 2**64 for run in runs)
+    except UserError as e:
+        one_line(e, str(file))

@@ -14,13 +14,13 @@ Arrays by task k, from 1, all of them in the order of the task's training data, 
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mammoth_sbs.errors import UserError
+from mammoth_sbs.values import Unfit
 
 SETTINGS = ("task_il", "class_il")
 
@@ -44,25 +44,52 @@ class Record:
         try:
             with np.load(self.path, allow_pickle=False) as file:
                 self.arrays: dict[str, np.ndarray] = {name: file[name] for name in file.files}
-            self.epochs = self.arrays["epochs"].reshape(-1, 2)
+            self.epochs = self.arrays["epochs"]
+            if self.epochs.ndim != 2 or self.epochs.shape[1] != 2 or self.epochs.dtype.kind not in "iu" \
+                    or self.epochs.min() < 1 or (np.diff(self.epochs[:, 0]) < 0).any():
+                raise Unfit("epochs are not (task, epoch), both from 1")
             self.tasks = int(self.epochs[:, 0].max())  # that were learned
             self.followed = [task for task in range(1, self.tasks + 1) if f"task{task}_labels" in self.arrays]
             if not self.followed:
-                raise ValueError
+                raise Unfit("it follows no task")
             for task in self.followed:
-                for test in (False, True):
-                    rows = [len(self.matrix(task, test, setting)) for setting in SETTINGS]
-                    if set(rows) != {int((self.epochs[:, 0] >= task).sum())}:
-                        raise ValueError
+                self._check(task)
         except OSError as e:
             if e.strerror:
                 raise UserError(f"{path}: cannot be read: {e.strerror}") from None
-            raise self._damaged() from None
-        except (ValueError, KeyError, IndexError, TypeError, EOFError, zipfile.BadZipFile):
-            raise self._damaged() from None
+            raise self._damaged("") from None
+        except Unfit as e:
+            raise self._damaged(f": {e}") from None
+        except Exception:  # damage has many faces: of the archive, of what is packed in it, of an array's header
+            raise self._damaged("") from None
 
-    def _damaged(self) -> UserError:
-        return UserError(f"{self.path}: not a record, a damaged or an old one; make it by --sbs-record")
+    def _damaged(self, why: str) -> UserError:
+        return UserError(f"{self.path}: not a record, a damaged or an old one{why}; make it by --sbs-record")
+
+    def _check(self, task: int) -> None:
+        """That the arrays of a task fit each other, and hold what they may hold."""
+        n, later = len(self.labels(task)), self.tasks - task + 1
+        rows = int((self.epochs[:, 0] >= task).sum())
+        for test in (False, True):
+            columns = -(-len(self.labels(task, test)) // 8)
+            for setting in SETTINGS:
+                name = f"task{task}_M{kind(test, setting)}"
+                if self.arrays[name].shape != (rows, columns) or self.arrays[name].dtype != np.uint8:
+                    raise Unfit(f"{name} has not a bit for each of {rows} epochs and each example")
+        for setting in SETTINGS:
+            speed = self.arrays[f"task{task}_speed{kind(setting=setting)}"]
+            if speed.shape != (n,) or not ((speed >= 0) & (speed <= 1)).all():
+                raise Unfit(f"task{task}_speed is not a number from 0 to 1 for each of {n} examples")
+        for name in ("labels", "labels_test", "indices", "indices_test"):
+            values = self.arrays[f"task{task}_{name}"]
+            if values.shape != (len(self.labels(task, name.endswith("test"))),) or values.dtype.kind not in "iu":
+                raise Unfit(f"task{task}_{name} is not a whole number for each example")
+        if f"task{task}_stored" in self.arrays or f"task{task}_buffer" in self.arrays:  # of a method with a buffer
+            stored, held = self.arrays[f"task{task}_stored"], self.arrays[f"task{task}_buffer"]
+            if stored.ndim != 1 or stored.dtype.kind not in "iu" or not ((stored >= 0) & (stored < n)).all():
+                raise Unfit(f"task{task}_stored are not among the {n} examples")
+            if held.shape != (later, -(-n // 8)) or held.dtype != np.uint8:
+                raise Unfit(f"task{task}_buffer has not a bit for each of {later} tasks and each example")
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.arrays[name]

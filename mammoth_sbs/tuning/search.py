@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.tuning.pairs import Pair, Point
+from mammoth_sbs.values import POINT, Unfit
 
 Trial = Callable[[float, float], Point]
 
@@ -31,10 +32,10 @@ Trial = Callable[[float, float], Point]
 # ---- finished points
 
 class Journal:
-    """Finished points in a file of JSON lines, each with the key of the search it belongs to.
+    """Finished points in a file of JSON lines, each with the key of the search it belongs to and a digest of itself.
 
     A line is one write to the end of the file: a process killed at any moment leaves whole lines, or a last one that
-    is broken off and does not count.
+    is broken off. What is no whole line of this search does not count, and its pair is tried again.
     """
 
     def __init__(self, path: str | Path | None, key: str) -> None:
@@ -45,20 +46,33 @@ class Journal:
         points: dict[Pair, Point] = {}
         if self.path is None or not self.path.exists():
             return points
-        for line in self.path.read_text(encoding="utf-8").splitlines():
+        try:
+            lines = self.path.read_bytes().split(b"\n")
+        except OSError as e:
+            raise UserError(f"cannot read the finished points {self.path}: {e.strerror}") from None
+        for number, line in enumerate(lines, 1):
             try:
                 entry = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            if entry.pop("key") == self.key:
-                point = Point(**entry)
-                points.setdefault((point.q, point.s), point)
+            digest = entry.pop("digest", None) if isinstance(entry, dict) else None
+            if digest is None or digest != fingerprint(entry) or entry.pop("key", None) != self.key:
+                continue
+            try:
+                POINT(entry, "")
+                if set(entry) != set(Point._fields):
+                    raise Unfit(f"it has {', '.join(sorted(set(entry) - set(Point._fields))) or 'no seconds'}")
+            except Unfit as e:
+                raise UserError(f"{self.path}, line {number}: {e}; take the line out") from None
+            point = Point(**entry)
+            points.setdefault((point.q, point.s), point)
         return points
 
     def add(self, point: Point) -> None:
         if self.path is None:
             return
-        line = json.dumps({"key": self.key, **point._asdict()}) + "\n"
+        entry = {"key": self.key, **point._asdict()}
+        line = json.dumps({**entry, "digest": fingerprint(entry)}) + "\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with open(self.path, "ab+") as f:
