@@ -75,7 +75,4 @@ def test_all_that_is_to_be_tested_has_mutants() -> None:
                      "vendor/mammoth/models", "vendor/mammoth/models/utils", "vendor/mammoth/utils"}
     files = {mutant.file for mutant in found}
     assert not files & {file for file, what in mutation.NOT_MUTATED.items() if what == "*"}
-    for file, names in mutation.NOT_MUTATED.items():  # what is left out is there
-        text = (mutation.PACKAGE / file).read_text(encoding="utf-8")
-        assert all(f"def {name}(" in text or f"class {name}" in text for name in names.split() if name != "*")
     assert all(mutation.valid(mutant) for mutant in found[::40])
