@@ -14,6 +14,7 @@ from mammoth_sbs.parser import Parser, suggest
 __all__ = ["COMMANDS", "Parser", "main"]
 
 COMMANDS = {
+    "demo": "SBS beside its alternatives on real digits, in less than a minute",
     "run": "train a model, as `python main.py` does",
     "doctor": "what is installed and found, and what to do about what is not",
     "data": "which data sets are there and who accepts them; write them as torchvision's and Mammoth's files",
