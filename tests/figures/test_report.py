@@ -199,9 +199,9 @@ def test_without_runs_there_is_one_line_and_no_page(tmp_path: Path, what: str) -
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A browser without a window."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'mammoth-sbs[test]'")
     if CHROMIUM is None:
-        pytest.skip("no chromium on the PATH")
+        pytest.skip("needs chromium on the PATH: apt-get install chromium")
     with sync_api.sync_playwright() as tool:
         browser = tool.chromium.launch(executable_path=CHROMIUM, args=BROWSER_FLAGS)
         yield browser
