@@ -199,7 +199,8 @@ def test_without_runs_there_is_one_line_and_no_page(tmp_path: Path, what: str) -
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A browser without a window."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'mammoth-sbs[test]'")
+    reason = "needs playwright: pip install 'mammoth-sbs[test]'"
+    sync_api = pytest.importorskip("playwright.sync_api", reason=reason)
     if CHROMIUM is None:
         pytest.skip("needs chromium on the PATH: apt-get install chromium")
     with sync_api.sync_playwright() as tool:

@@ -123,7 +123,7 @@ def test_tasks_that_do_not_divide_the_classes(flag: str, words: list[str]) -> No
     refused(f"{ER} {flag}", *words)
 
 
-@pytest.mark.skipif(not (SHARED_DATA / "CIFAR100").is_dir(), reason=f"needs CIFAR-100: put CIFAR100/ into {SHARED_DATA}")
+@pytest.mark.skipif(not (SHARED_DATA / "CIFAR100").is_dir(), reason=f"needs {SHARED_DATA}/CIFAR100")
 def test_seven_tasks_of_a_hundred_classes() -> None:
     refused(f"--model sgd --lr 1 --dataset seq-cifar100 --n_tasks 7 --base_path {SHARED_DATA}", "--n_tasks 7",
             "100 classes", "1, 2, 4, 5, 10, 20, 25, 50, 100")

@@ -10,7 +10,7 @@ from tests.conftest import SHARED_DATA
 from datasets.utils import sources
 from datasets.utils.sources import load
 
-pytestmark = pytest.mark.skipif(not SHARED_DATA.is_dir(), reason=f"needs real data: put CIFAR100/ and TINYIMG/ into {SHARED_DATA}")
+pytestmark = pytest.mark.skipif(not SHARED_DATA.is_dir(), reason=f"needs CIFAR100/ and TINYIMG/ in {SHARED_DATA}")
 
 
 def test_real_cifar100() -> None:
