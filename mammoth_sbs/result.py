@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import time
@@ -11,7 +10,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from mammoth_sbs.files import git, write_atomically
+from mammoth_sbs.files import git
 from mammoth_sbs.metrics import METRICS, forward_transfer
 
 SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
@@ -22,7 +21,7 @@ NOT_OF_THE_RUN = {"command", "loadcheck", "start_from", "stop_after", "savecheck
                   "results_path", "checkpoint_path", "device", "num_workers", "non_verbose", "disable_log",
                   "enable_other_metrics", "eval_epochs", "shared_first_task", "tensorboard", "wandb_entity",
                   "wandb_project", "wandb_name", "sbs_record", "sbs_record_every", "sbs_record_scores",
-                  "sbs_record_tasks", "extra_models"}
+                  "sbs_record_tasks", "extra_models", "resume"}
 # they choose from it when it has been learned, or are about the tasks after it
 NOT_OF_THE_FIRST_TASK = {"sampler", "sbs_score", "sbs_q", "sbs_s", "sbs_grid", "sbs_tune", "sbs_tune_epochs",
                          "lr_later", "second_task"}
@@ -93,9 +92,11 @@ def run_record(args: Namespace, results: dict, seconds: float, info: dict, host:
     }
 
 
-def write_run(args: Namespace, setting: str, record: dict[str, Any]) -> Path:
-    """The run's one JSON file."""
-    run_id = f"{time.strftime('%Y%m%d-%H%M%S')}_{uuid.uuid4().hex[:8]}"
-    path = results_folder(args) / setting / args.dataset / args.model / f"{run_id}.json"
-    write_atomically(path, lambda f: f.write(json.dumps(record, indent=1).encode()), "result file")
-    return path
+def new_id() -> str:
+    """A name for a run's file: when it began, and something that no other run has."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}_{uuid.uuid4().hex[:8]}"
+
+
+def result_file(args: Namespace, setting: str, run_id: str) -> Path:
+    """Where a run's one JSON file goes."""
+    return results_folder(args) / setting / args.dataset / args.model / f"{run_id}.json"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 import io
-import os
 import sys
 
 from mammoth_sbs import __version__
-from mammoth_sbs.errors import UserError, one_line
+from mammoth_sbs.errors import UserError, command, one_line
 from mammoth_sbs.parser import Parser, suggest
 
 __all__ = ["COMMANDS", "Parser", "main"]
@@ -53,10 +52,6 @@ def main(argv: list[str] | None = None) -> None:
     if argv[0] not in COMMANDS:
         raise UserError(f"mammoth-sbs {argv[0]}: no such command{suggest(argv[0], COMMANDS) or '.'} "
                         f"There are: {', '.join(COMMANDS)}")
-    try:
+    with command():
         importlib.import_module(f"{__name__}.{argv[0]}").main(argv[1:])
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever read the output, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
 

@@ -6,7 +6,7 @@ import sys
 
 from mammoth_sbs import host
 from mammoth_sbs.commands import Parser, never_fail_to_print
-from mammoth_sbs.errors import one_line
+from mammoth_sbs.errors import command, one_line
 from mammoth_sbs.experiments.duration import announce
 from mammoth_sbs.models import load_host
 
@@ -29,9 +29,10 @@ def main(argv: list[str] | None = None) -> None:
     never_fail_to_print()
     if argv is None:
         argv, sys.excepthook = sys.argv[1:], one_line
-    if host.root() == host.EMBEDDED:
-        announce(argv)
-        load_host().main(load_host().parse_args(argv))
-    else:
-        sys.argv[1:] = host.as_seen_from_here(argv)  # Mammoth reads it from there
-        load_host().main()
+    with command():
+        if host.root() == host.EMBEDDED:
+            announce(argv)
+            load_host().main(load_host().parse_args(argv))
+        else:
+            sys.argv[1:] = host.as_seen_from_here(argv)  # Mammoth reads it from there
+            load_host().main()

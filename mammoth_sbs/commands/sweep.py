@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from mammoth_sbs.commands import Parser
-from mammoth_sbs.errors import UserError
+from mammoth_sbs.errors import Interrupted, UserError
 from mammoth_sbs.experiments.config import Flag, read_config
 from mammoth_sbs.experiments.executors import get_executor
 from mammoth_sbs.experiments.store import Store
@@ -52,6 +51,5 @@ def main(argv: list[str]) -> None:
         from mammoth_sbs.experiments.sweep import sweep  # imports torch, while the executor's server does too
 
         sweep(config, store, executor, args.accept_version, args.no_share, args.dry_run)
-    except KeyboardInterrupt:
-        print("\nstopped; the same command goes on from here", file=sys.stderr)
-        sys.exit(130)
+    except KeyboardInterrupt as e:
+        raise Interrupted("; the same command goes on from here", e) from None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mammoth_sbs import host
-from mammoth_sbs.errors import UserError
+from mammoth_sbs.errors import Interrupted, UserError
 from mammoth_sbs.models import load_host
 from mammoth_sbs.models.flags import OPEN
 from mammoth_sbs.parser import Parser, spelled
@@ -62,8 +62,8 @@ def main(argv: list[str]) -> None:
 
     try:
         found = tune(host_main, args, own.out, own.share, argv)
-    except KeyboardInterrupt:
-        raise UserError("stopped; the same command goes on at the next pair") from None
+    except KeyboardInterrupt as e:
+        raise Interrupted("; the same command goes on at the next pair", e) from None
     if found is not None:
         say(*found)
 

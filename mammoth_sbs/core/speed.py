@@ -80,11 +80,16 @@ class LearningSpeed:
         if self.rows is not None and len(self.rows) < self.epochs:
             self.rows.append(np.packbits(self._correct.cpu().numpy()))
 
-    def state_dict(self) -> dict[str, Tensor | int]:
-        """Enough to go on after a checkpoint at the end of an epoch (M is not part of it)."""
-        return {"count": self.count.cpu(), "epochs": self.epochs, "seen": self._seen.cpu(), "right": self._right.cpu()}
+    def state_dict(self) -> dict[str, Tensor | int | None]:
+        """Enough to go on after a checkpoint at the end of an epoch."""
+        return {"count": self.count.cpu(), "epochs": self.epochs, "seen": self._seen.cpu(), "right": self._right.cpu(),
+                "rows": torch.from_numpy(np.packbits(self.matrix, axis=1)) if self.rows is not None else None}
 
     def load_state_dict(self, state: dict) -> None:
+        if self.rows is not None:
+            if state["rows"] is None:
+                raise ValueError("M was not kept by what saved this: use LearningSpeed(n, matrix=True) there too")
+            self.rows = list(state["rows"].numpy())
         self.count, self.epochs, self._epoch = state["count"], state["epochs"], None
         self._seen, self._right = state["seen"].clone(), state["right"].clone()
 

@@ -61,6 +61,7 @@ def looks_long(args: Namespace) -> bool:
 def without_files(args: Namespace) -> Namespace:
     """The same run, but it leaves nothing behind."""
     args.sbs_record = args.savecheck = args.tensorboard = args.wandb_entity = args.wandb_project = None
+    args.resume = False
     if searches(args):  # the search for q and s is not among the steps that are timed
         args.sbs_q = args.sbs_s = 0.2
     return args

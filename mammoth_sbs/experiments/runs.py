@@ -88,8 +88,6 @@ def _no_common_files(config: Config, runs: list[Run]) -> None:
         for flag in OF_EACH_RUN:
             if flag in flags and not any("{id}" in value for value in flags[flag].values):
                 raise config.blame(flags, f"{flag}: all runs would write the same file; put {{id}} into its name")
-        if "--savecheck" in flags and "--ckpt_name" not in flags:
-            raise config.blame(flags, "--savecheck: give --ckpt_name too, with {id} in it: a name for each run")
 
 
 def share(runs: list[Run], store: Store) -> list[Run]:

@@ -14,7 +14,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 import mammoth_sbs
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments.schema import check
-from mammoth_sbs.files import write_atomically
+from mammoth_sbs.files import clean, try_to_write, write_atomically, write_somewhere
 from mammoth_sbs.values import Unfit
 
 NOT_IN_A_RUN = ("commands", "configs", "examples", "experiments", "figures", "host/doctor.py", "moved.py",
@@ -165,6 +165,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.first_tasks = folder / FIRST_TASKS
+        self.lock = -1
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -174,12 +175,16 @@ class Store:
             lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as e:
             raise UserError(f"--results {self.folder}: cannot be written: {e.strerror}; give another folder") from None
+        self.lock = lock
         try:
             self._lock(lock)
-            self._clean()
+            for folder in (self.folder, self.first_tasks):  # what a sweep that was killed left behind
+                clean(folder)
+            try_to_write(self.folder / "a.json", "results", "--results", 1_000_000)
             yield
         finally:
             os.close(lock)
+            self.lock = -1
 
     def _lock(self, lock: int) -> None:
         until = time.monotonic() + WAIT_FOR_LOCK
@@ -195,11 +200,18 @@ class Store:
                 raise UserError(f"--results {self.folder}: cannot be locked: {e.strerror}; "
                                 "give a folder on another disk") from None
 
-    def _clean(self) -> None:
-        """Remove what a sweep that was killed while writing left behind."""
-        for pattern in (".*.json.*", f"{FIRST_TASKS}/.*"):
-            for file in self.folder.glob(pattern):
-                file.unlink(missing_ok=True)
+    def check(self) -> None:
+        """Whether the folder is still the one that was locked."""
+        try:
+            if self.lock < 0 or os.path.samestat(os.fstat(self.lock), os.stat(self.folder / LOCK)):
+                return
+        except FileNotFoundError:
+            pass
+        self.forget_first_tasks()  # a worker may have made the folder anew for them
+        with suppress(OSError):
+            self.folder.rmdir()
+        raise UserError(f"--results {self.folder}: was removed while the sweep was running, and with it the finished "
+                        "runs; start it again to make them anew")
 
     def remove_if_empty(self) -> None:
         """A folder whose runs are packed is left only if something else is in it."""
@@ -216,10 +228,12 @@ class Store:
 
         Its record, if it has one, is written first: a finished run has both.
         """
+        self.check()
+        self.log(run_id).unlink(missing_ok=True)  # before the rest, as it gives room
         result = {key: value for key, value in result.items() if key not in ("command", "args", "seed")}
         if record is not None:
             content = result.pop("record")
-            write_atomically(self.folder / record, lambda f: f.write(content), "record")
+            self._write(self.folder / record, content, "record")
             result["sbs_record"] = record
         volatile = {key: result.pop(key) for key in ("commit", "versions", "wall_time", "cpu_time", "node")}
         if seconds := _pop_seconds(result):
@@ -228,8 +242,13 @@ class Store:
         whole = {"id": run_id, "version": version(), "args": args, "threads": threads, "seed": args["seed"],
                  **result, "volatile": volatile}
         text = json.dumps(whole, indent=1)
-        write_atomically(self.folder / f"{run_id}.json", lambda f: f.write(text.encode()), "result file")
-        self.log(run_id).unlink(missing_ok=True)
+        self._write(self.folder / f"{run_id}.json", text.encode(), "result file")
+
+    def _write(self, path: Path, content: bytes, what: str) -> None:
+        """What a run has given, if need be elsewhere; then the sweep ends, for the next would fare no better."""
+        elsewhere = write_somewhere(path, lambda f: f.write(content), what)[1]
+        if elsewhere:
+            raise UserError(f"{elsewhere}; move it there, make room, and start the same sweep again")
 
     def pack(self) -> Path:
         """All runs in one file, a line each in the order of their ids, and none in the folder any more."""

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -75,9 +75,11 @@ def execute_all(runs: list[Run], before: int, config: Config, executor: Executor
     with closing(progress.bar), closing(executor.run(runs, store)) as outcomes:
         for run, outcome in outcomes:
             failed = isinstance(outcome, Failure)
+            store.check()
             if failed:
                 if outcome.log:
-                    store.log(run.id).write_text(outcome.log, encoding="utf-8")
+                    with suppress(OSError):
+                        store.log(run.id).write_text(outcome.log, encoding="utf-8")
                 log = f" (log: {store.log(run.id)})" if store.log(run.id).exists() else ""
                 failures.append(f"{run.title}: {outcome.reason}{log}")
             else:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from mammoth_sbs.errors import UserError
+from mammoth_sbs.errors import UserError, steady
+from mammoth_sbs.files import partial_folder
 
 THREAD_LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # read when the libraries are loaded
 
@@ -30,10 +30,16 @@ class Failure:
 @contextmanager
 def _output_to(file: Path) -> Iterator[None]:
     """Everything written to stdout and stderr, by whatever library, goes to `file`."""
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = steady(sys.stdout, 1), steady(sys.stderr, 2)  # a full disk costs the log, not the run
     sys.stdout.flush(), sys.stderr.flush()
     kept = os.dup(1), os.dup(2)
-    with open(file, "wb", buffering=0) as f:
-        os.dup2(f.fileno(), 1), os.dup2(f.fileno(), 2)
+    try:
+        log = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    except OSError:
+        log = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(log, 1), os.dup2(log, 2)
+    os.close(log)
     try:
         yield
     finally:
@@ -41,6 +47,7 @@ def _output_to(file: Path) -> Iterator[None]:
         for old, fd in zip(kept, (1, 2), strict=True):
             os.dup2(old, fd)
             os.close(old)
+        sys.stdout, sys.stderr = streams
 
 
 def attempt(log: Path, function: Callable[..., Any], *args: Any) -> Any:
@@ -57,7 +64,7 @@ def attempt(log: Path, function: Callable[..., Any], *args: Any) -> Any:
 
 
 def execute(words: list[str], threads: int) -> dict[str, Any]:
-    """One run, from its command line to the content of its result file."""
+    """One run, from its command line to what its result file would say."""
     import torch
 
     from mammoth_sbs.models import load_host
@@ -65,8 +72,8 @@ def execute(words: list[str], threads: int) -> dict[str, Any]:
     begin = time.process_time()
     torch.set_num_threads(threads)
     host = load_host()
-    with TemporaryDirectory() as folder:
-        record = Path(folder, "record.npz")  # it travels as the result does
+    with partial_folder() as folder:
+        record = folder / "record.npz"  # it travels as the result does
         words = [str(record) if i and words[i - 1] == "--sbs-record" else word for i, word in enumerate(words)]
         args = host.parse_args([*words, "--disable_log", "1"])
         result = host.train(*host.initialize(args, must_compile=True))
@@ -86,7 +93,8 @@ def trial(commands: list[list[str]]) -> list[str | None]:
     found: list[str | None] = []
     for words in commands:
         try:
-            host.initialize(host.parse_args(words), must_compile=True)
+            args = host.parse_args([*words, "--disable_log", "1"])
+            host.check_places(*host.initialize(args, must_compile=True))
             found.append(None)
         except UserError as e:
             found.append(str(e))

@@ -6,7 +6,6 @@ import base64
 import html
 import json
 import re
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.figures import KINDS
 from mammoth_sbs.figures.results import METHODS, STOCK, Mean, Run, group, text
+from mammoth_sbs.files import partial_folder
 
 TEMPLATE = Path(__file__).with_name("report.html")
 FITS = {"bars": lambda runs: any(run.arm == "stock" for run in runs) and any(run.arm != "stock" for run in runs),
@@ -87,9 +87,9 @@ def figures(runs: list[Run], selection: str, common: bool) -> list[str]:
     for kind, module in KINDS.items():
         if not FITS[kind](runs):
             continue
-        with tempfile.TemporaryDirectory() as folder:
+        with partial_folder() as folder:
             try:
-                files = module.write(runs, Path(folder), common)
+                files = module.write(runs, folder, common)
             except UserError as e:
                 sections.append(f"<p class=note>{kind}: {html.escape(str(e))}</p>")
                 continue

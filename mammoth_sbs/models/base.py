@@ -300,11 +300,14 @@ class SpeedSampled(Recorded):
     # ---- checkpoints
 
     def get_extra_state(self) -> dict:
-        return {"generator": self.generator.get_state(), "history": self._history, "choice": self.choice,
-                "seen": self.buffer.num_seen_examples,
+        within = self.speed is not None  # a task
+        return {**super().get_extra_state(), "generator": self.generator.get_state(), "history": self._history,
+                "choice": self.choice, "seen": self.buffer.num_seen_examples,
+                "before": {name: value.cpu() for name, value in self._before.items()} if within else None,
                 "speed": self.speed.state_dict() if self.speed is not None else None}
 
     def set_extra_state(self, state: dict) -> None:
+        super().set_extra_state(state)
         self.generator.set_state(state["generator"])
         self._history = state["history"]
         self._seen = state.get("seen")
@@ -313,6 +316,7 @@ class SpeedSampled(Recorded):
             self.sampler = Speed(self.choice["q"], self.choice["s"])
         if state["speed"] is not None and self.speed is not None:
             self.speed.load_state_dict(state["speed"])
+            self._before = {name: value.to(self.buffer.device) for name, value in state["before"].items()}
 
     def load_buffer(self, buffer: Any) -> None:
         """Mammoth's way to load a buffer, which takes every buffer for full; called after `set_extra_state`."""

@@ -18,12 +18,12 @@ from torch import Tensor
 from mammoth_sbs.core.record import SETTINGS, kind
 from mammoth_sbs.core.speed import LearningSpeed, SpeedHook
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.files import write_atomically
+from mammoth_sbs.files import try_to_write, write_somewhere
 from mammoth_sbs.models.chosen import fetch, not_augmented
 from mammoth_sbs.models.flags import add_record_args
 from mammoth_sbs.models.randomness import own_randomness
 from mammoth_sbs.models.scores import SCORES
-from mammoth_sbs.watch import say
+from mammoth_sbs.watch import say, warn
 
 from models.utils.continual_model import ContinualModel
 
@@ -53,6 +53,7 @@ class Recorder:
             raise UserError(f"--sbs-record {path}: give a file that ends in .npz")
         if not self.path.resolve().parent.is_dir():
             raise UserError(f"--sbs-record {path}: there is no folder {self.path.parent}; make it first")
+        try_to_write(self.path, "record", "--sbs-record", 1_000_000)
         if args.model == "joint":
             raise UserError("--sbs-record: joint learns all tasks at once, when the last has come; record another "
                             "--model, such as sgd")
@@ -66,6 +67,7 @@ class Recorder:
         self.hooks: list[SpeedHook] = []
         self.before: dict[str, Tensor] = {}  # counts at the end of the last epoch
         self.epoch = 0  # of the task under way, the last that has ended
+        self.ended = 0  # the last task that has, from 1
         self.waiting: Row | None = None  # its own row, until it is written down
 
     # ---- what the model tells it
@@ -73,6 +75,9 @@ class Recorder:
     def begin_task(self, model: Any, dataset: Any) -> None:
         """Watch the training steps of a new task."""
         task, data = model.current_task, dataset.train_loader.dataset
+        if self.ended > task:
+            raise UserError(f"--sbs-record {self.path}: the checkpoint's record goes on to task {self.ended}, "
+                            f"and --start_from back to task {task + 1}; leave one of the two out")
         if len(self.data) < task:  # the run goes on from a checkpoint
             again = copy(dataset)
             again.c_task, again.test_loaders = -1, []
@@ -150,9 +155,16 @@ class Recorder:
         held = self.look_into(getattr(model, "buffer", None))
         if self.follows(task - 1):
             self.arrays[f"task{task}_stored"] = held[-1].nonzero().flatten().numpy()
+        self.ended = task
+        self.write()
+
+    def write(self) -> None:
+        """The file, as it stands after the last task that has ended."""
         arrays: dict[str, Any] = {**self.arrays, "epochs": np.array(self.epochs),
                                   **{name: np.stack(rows) for name, rows in self.rows.items()}}
-        write_atomically(self.path, lambda f: np.savez_compressed(f, **arrays), "record")
+        elsewhere = write_somewhere(self.path, lambda f: np.savez_compressed(f, **arrays), "record")[1]
+        if elsewhere:
+            warn(elsewhere)
 
     # ---- how it finds out
 
@@ -225,7 +237,7 @@ class Recorder:
 
     def state_dict(self) -> dict[str, Any]:
         """All that an epoch's end leaves, in types that a checkpoint loads with `weights_only=True`."""
-        return {"epochs": [list(pair) for pair in self.epochs], "epoch": self.epoch,
+        return {"ended": self.ended, "epochs": [list(pair) for pair in self.epochs], "epoch": self.epoch,
                 "generator": self.generator.get_state(),
                 "rows": {name: torch.from_numpy(np.stack(rows)) for name, rows in self.rows.items()},
                 "arrays": {name: torch.from_numpy(array) for name, array in self.arrays.items()},
@@ -233,8 +245,12 @@ class Recorder:
                 "waiting": None if self.waiting is None else
                 {setting: torch.from_numpy(row) for setting, row in self.waiting.items()}}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any] | None) -> None:
         """Go on from there: before the next task begins, or in the middle of one that has begun."""
+        if state is None:
+            raise UserError(f"--sbs-record {self.path}: the checkpoint has no record of what was before, as it was "
+                            "saved without --sbs-record; leave it out, or start from the beginning")
+        self.ended = state["ended"]
         self.epochs, self.epoch = [(task, epoch) for task, epoch in state["epochs"]], state["epoch"]
         self.generator.set_state(state["generator"])
         self.rows = defaultdict(list, {name: list(rows.numpy()) for name, rows in state["rows"].items()})
@@ -245,6 +261,8 @@ class Recorder:
             if setting in state["speed"]:
                 speed.load_state_dict(state["speed"][setting])
                 self.before[setting] = speed.count.clone()
+        if self.epochs and self.epochs[-1][0] == self.ended and not self.path.exists():
+            self.write()  # no other task may end
 
 
 def keys(images: Tensor) -> Iterable[bytes]:
@@ -268,6 +286,14 @@ class Recorded(ContinualModel):
         super().__init__(*args, **kwargs)
         if self.args.sbs_record:
             self.recorder = Recorder(self.args)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """For checkpoints of either host."""
+        return {"record": self.recorder.state_dict() if self.recorder is not None else None}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        if self.recorder is not None:
+            self.recorder.load_state_dict(state.get("record"))
 
     def normalized(self, data: Any, index: Tensor) -> Tensor:
         """Some of a task's images as evaluation sees them: not augmented."""

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from mammoth_sbs.files import write_atomically
+from mammoth_sbs.errors import UserError
+from mammoth_sbs.files import try_to_write, write_somewhere
 from mammoth_sbs.result import NOT_OF_THE_FIRST_TASK, NOT_OF_THE_RUN, results_folder
 from mammoth_sbs.tuning.rotation import choose
 from mammoth_sbs.tuning.search import fingerprint
@@ -33,6 +34,8 @@ def tune(host_main: ModuleType, args: Namespace, folder: Path | None, share: tup
                   if key not in NOT_OF_THE_RUN | NOT_OF_THE_FIRST_TASK}
     out = folder or results_folder(args) / "tune" / f"{args.dataset}_{args.model}_{fingerprint(first_task)}"
     args.shared_first_task = args.shared_first_task or str(out / "first_task.pt")
+    for file in (args.shared_first_task, out / "tune.json"):
+        try_to_write(file, "result", "--out, --base_path and --results_path", 100_000)
     one_device = args.device is not None or "auto" not in (args.sbs_q, args.sbs_s)
     model, dataset, args = host_main.initialize(args)
     model.net.train()
@@ -55,7 +58,10 @@ def tune(host_main: ModuleType, args: Namespace, folder: Path | None, share: tup
     flags = f"--sbs-q {choice['q']:g} --sbs-s {choice['s']:g}"
     record = {"command": f"mammoth-sbs tune {shlex.join(argv)}", "flags": flags, "model": args.model,
               "dataset": args.dataset, "seed": args.seed, "seconds": round(time.monotonic() - start, 2), **choice}
-    write_atomically(out / "tune.json", lambda f: f.write(json.dumps(record, indent=1).encode()), "result")
+    text = json.dumps(record, indent=1).encode()
+    elsewhere = write_somewhere(out / "tune.json", lambda f: f.write(text), "result")[1]
+    if elsewhere:
+        raise UserError(f"{flags} was chosen, but {elsewhere}")
     return out, record
 
 

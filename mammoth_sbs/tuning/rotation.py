@@ -303,14 +303,15 @@ class Rotation:
 def choose(model: Any, dataset: Any, task: Task, part: tuple[int, int] = (0, 1)) -> dict[str, Any]:
     """q and s where the flags leave them open, and what they were chosen by.
 
-    Finished points are kept beside `--shared_first_task`, if it is given. `part` (i, n) is every n-th pair from the
-    i-th only.
+    Finished points are kept beside `--shared_first_task`, if it is given, or a checkpoint after every epoch. `part`
+    (i, n) is every n-th pair from the i-th only.
     """
     args = model.args
     typed: tuple[Any, Any] = args.sbs_q, args.sbs_s
     trials = Rotation(model, dataset, task)
     shared = getattr(args, "shared_first_task", None)
-    journal = Journal(f"{shared}.points.jsonl", trials.key) if shared else Journal(None, "")
+    file = f"{shared}.points.jsonl" if shared else getattr(getattr(model, "run", None), "points", None)
+    journal = Journal(file, trials.key if file else "")
 
     def points_of(pairs: list[Pair]) -> list[Point]:
         return search(trials, pairs, journal, processes_for(model.device), silent=args.non_verbose)

@@ -85,7 +85,8 @@ class Journal:
                 f.flush()
                 os.fsync(f.fileno())
         except OSError as e:
-            raise UserError(f"cannot write the finished points {self.path}: {e.strerror}") from None
+            print(f"warning: cannot write the finished points {self.path}: {e.strerror}; the search goes on, and will "
+                  "try them again if it is stopped", file=sys.stderr, flush=True)
 
 
 def fingerprint(*parts: Any) -> str:

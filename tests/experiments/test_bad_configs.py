@@ -40,7 +40,6 @@ BAD = [
     (f"base: {BASE} --model er\ngrid: {'[' * 3000}", ": nested too deeply"),
     (f"base: {BASE} --model er\nname: ..", "line 2: name: it names a folder"),
     (f"base: {BASE} --model er_sbs --sbs-record x.npz\nseeds: 2", "line 1: --sbs-record: all runs would"),
-    (f"base: {BASE} --model er --savecheck last\nseeds: 2", "line 1: --savecheck: give --ckpt_name too"),
     ("base: [1, 2", "line 1: not YAML: "),
     ("base: er --lr 1", "line 1: a command line of flags is needed; er comes before any flag"),
     ("", ": empty; it needs `base:`"),

@@ -181,7 +181,7 @@ def test_a_flag_that_comes_later_leaves_the_ids_of_runs_without_it() -> None:
 
 
 def test_what_a_killed_sweep_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    left = [".0123456789abcdef.json.x1y2z3", ".first_tasks/.0123456789abcdef.pt.q9w8e7"]
+    left = [".sbs-partial-x1y2z3", ".first_tasks/.sbs-partial-q9w8e7"]
     kept = ["0123456789abcdef.json", "0123456789abcdef.log", ".first_tasks/0123456789abcdef.pt", ".hidden", "notes.txt"]
     for name in (*left, *kept):
         (tmp_path / name).parent.mkdir(exist_ok=True)

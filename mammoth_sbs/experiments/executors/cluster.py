@@ -9,13 +9,13 @@ import socket
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import mammoth_sbs
 from mammoth_sbs.errors import UserError, reason
 from mammoth_sbs.experiments.store import Store, version
 from mammoth_sbs.experiments.worker import THREAD_LIMITS, Failure, attempt, execute
+from mammoth_sbs.files import partial_folder
 
 if TYPE_CHECKING:
     from mammoth_sbs.experiments.runs import Run
@@ -26,7 +26,7 @@ RETRIES = 3  # of a run whose node or process died; an error of the run itself i
 
 def _logged(function: Callable[..., Any], *args: Any) -> Any:
     """`attempt`, with the log in the failure: the node's disk is not ours."""
-    with TemporaryDirectory() as folder:
+    with partial_folder() as folder:
         log = Path(folder, "log")
         outcome = attempt(log, function, *args)
         if isinstance(outcome, Failure):
@@ -38,7 +38,7 @@ def _run(words: list[str], threads: int, driver: str, first_task: bytes | None =
     """A run on a node, continuing from a first task that was trained anywhere in the cluster."""
     if version() != driver:
         return Failure(f"the node has other code or another torch: {version()}, not {driver}")
-    with TemporaryDirectory() as folder:
+    with partial_folder() as folder:
         if first_task is not None:
             file = Path(folder, "first.pt")
             file.write_bytes(first_task)
@@ -48,7 +48,7 @@ def _run(words: list[str], threads: int, driver: str, first_task: bytes | None =
 
 def _first_task(words: list[str], threads: int, driver: str) -> bytes | None:
     """The checkpoint of a first task; nothing if it fails, for then the runs will fail and say why."""
-    with TemporaryDirectory() as folder:
+    with partial_folder() as folder:
         file = Path(folder, "first.pt")
         _run([*words, "--shared_first_task", str(file)], threads, driver)
         return file.read_bytes() if file.exists() else None

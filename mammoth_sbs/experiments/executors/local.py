@@ -5,18 +5,22 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Generator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mammoth_sbs
 from mammoth_sbs.experiments.store import Store
 from mammoth_sbs.experiments.worker import THREAD_LIMITS, Failure, attempt, execute
+from mammoth_sbs.files import partial_folder
 
 if TYPE_CHECKING:
     from mammoth_sbs.experiments.runs import Run
@@ -39,6 +43,18 @@ def _die_after(sentinel: int) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
+@cache
+def _start_server() -> None:
+    """Its socket lies in a folder that the next sweep removes, should this one be killed."""
+    folder = ExitStack()
+    kept, tempfile.tempdir = tempfile.tempdir, str(folder.enter_context(partial_folder()))
+    try:
+        forkserver.ensure_running()
+    finally:
+        tempfile.tempdir = kept
+    Finalize(None, folder.close, exitpriority=-200)  # after multiprocessing, at -100, has removed its own
+
+
 class Local:
     """At most `slots` runs at a time, each in a process of its own."""
 
@@ -51,7 +67,7 @@ class Local:
             os.environ["PYTHONPATH"] = f"{package}{os.pathsep}{known}" if known else package
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(["mammoth_sbs.experiments.executors.preload"])
-        forkserver.ensure_running()  # imports while the sweep is checked
+        _start_server()  # imports while the sweep is checked
 
     def _start(self, log: Path, function: Callable[..., Any], *args: Any) -> tuple[Connection, BaseProcess]:
         receive, send = self.context.Pipe(duplex=False)

@@ -27,6 +27,7 @@ from utils import args as flags  # noqa: E402
 from utils.checkpoints import read_checkpoint  # noqa: E402
 from utils.compiled import CannotCompile, compile_network  # noqa: E402
 from utils.conf import base_path, get_checkpoint_path, get_device, keep_memory, set_random_seed  # noqa: E402
+from utils.run import Run  # noqa: E402
 from utils.training import train  # noqa: E402
 
 
@@ -96,7 +97,8 @@ def build_parser(cmd: list[str]) -> flags.ArgumentParser:
     parser._action_groups.insert(0, parser._action_groups.pop(parser._action_groups.index(method)))
     parser.set_defaults(**defaults)
     parser.own_defaults = {action.dest: action.default for action in parser._actions}
-    saved = {key: value for key, value in saved.items() if key not in ("loadcheck", "start_from", "stop_after")}
+    of_this_start = ("loadcheck", "start_from", "stop_after", "resume")
+    saved = {key: value for key, value in saved.items() if key not in of_this_start}
     origins |= {key: "the checkpoint" for key in saved if saved[key] != defaults.get(key)}
     defaults |= saved
     parser.set_defaults(**defaults)
@@ -175,6 +177,12 @@ def parse_args(cmd: list[str] | None = None) -> argparse.Namespace:
     if args.start_from and args.loadcheck is None:
         raise UserError(f"--start_from {args.start_from}: the tasks before it would not be learned at all; give "
                         "--loadcheck with the checkpoint of a run that has learned them")
+    if args.resume and (args.loadcheck is not None or args.start_from is not None):
+        raise UserError("--resume finds the checkpoint itself: leave out --loadcheck and --start_from")
+    if args.resume and args.seed is None:
+        raise UserError("--resume: give --seed too; without it every start draws another, and is another run")
+    if args.resume:
+        args.savecheck = args.savecheck or "epoch"
     if args.optim_nesterov and not args.optim_mom:
         raise UserError("--optim_nesterov 1 needs --optim_mom above 0")
     if getattr(args, "minibatch_size", 0) is None:
@@ -217,9 +225,17 @@ def initialize(args: argparse.Namespace | None = None,
     return model, dataset, args
 
 
+def check_places(model: ContinualModel, dataset: ContinualDataset, args: argparse.Namespace) -> None:
+    """What `train` finds out before its first step, without making it: where it goes on, and where it cannot write."""
+    Run(model, dataset, args).prepare()
+
+
 def main(args: argparse.Namespace | None = None) -> dict[str, Any]:
     """Read the command line, then train; returns what the result file holds."""
-    return train(*initialize(args))
+    model, dataset, args = initialize(args)
+    record = train(model, dataset, args)
+    model.run.complain()
+    return record
 
 
 if __name__ == "__main__":

@@ -71,7 +71,8 @@ class XDer(ReplayModel):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.update_counter = torch.zeros(self.args.buffer_size)
+        self.update_counter: Tensor
+        self.register_buffer("update_counter", torch.zeros(self.args.buffer_size))  # in checkpoints within a task
         denormalize = self.dataset.get_denormalization_transform()
         self.gpu_augmentation = StrongAugment(Normalize(denormalize.mean, denormalize.std))
 

@@ -128,8 +128,13 @@ def add_management_args(parser: argparse.ArgumentParser) -> None:
     add("--base_path", type=text, default="./data/", help="where data sets are, and results go")
     add("--results_path", type=text, default="results/", help="where results go, below base_path")
     add("--checkpoint_path", type=text, default="./checkpoints/", help="where checkpoints go")
-    add("--savecheck", choices=["task", "last"], help="save a checkpoint after every task, or after the last")
-    add("--ckpt_name", type=text, help="name of the checkpoints (default: made from model, data set and seed)")
+    add("--savecheck", choices=["epoch", "task", "last"],
+        help="save a checkpoint after every epoch (the newest is kept), after every task, or after the last task")
+    add("--resume", type=binary, nargs="?", const=True, default=False,
+        help="go on from the newest checkpoint of this same run, or start if there is none: the same command line can "
+             "be given again and again; saves after every epoch if --savecheck does not say otherwise")
+    add("--ckpt_name", type=text, help="name of the checkpoints (default: made from model, data set, seed and a "
+                                       "digest of all flags that make the run)")
     add("--start_from", type=at_least(0), help="index of the first task to train (default: where loadcheck ended)")
     add("--stop_after", type=at_least(1), help="number of tasks after which to stop (default: all)")
     add("--device", type=text, help="cpu, cuda:0, ... (default: the first GPU, else the CPU)")

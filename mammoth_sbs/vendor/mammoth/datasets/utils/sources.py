@@ -17,14 +17,13 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from mammoth_sbs.errors import UserError, reason
-from mammoth_sbs.files import write_atomically
+from mammoth_sbs.files import partial_folder, write_atomically
 
 from datasets.utils.formats import (
     Found,
@@ -153,9 +152,9 @@ def _cached(spec: Spec, found: Found) -> Source:
             shutil.rmtree(entry, ignore_errors=True)
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=cache, prefix=".partial-") as beside:
-            _write(found, spec, Path(beside, "entry"))
-            _land(Path(beside, "entry"), entry)
+        with partial_folder(cache) as beside:
+            _write(found, spec, beside / "entry")
+            _land(beside / "entry", entry)
         return _open(entry)
     except OSError as exc:
         raise UserError(f"cannot write the cache in {cache}: {reason(exc)}; free some room there, "
@@ -238,8 +237,8 @@ def _writable(path: Path) -> bool:
 
 def _download(spec: Spec, root: Path, fetch: Callable[[Spec, Path], tuple[Path, str]]) -> Found | None:
     """Fetch, decode and check beside the place where the files go, then rename."""
-    with TemporaryDirectory(dir=_existing(root / spec.folder), prefix=".partial-") as beside:
-        work, tree, decoded = (Path(beside, part) for part in ("work", "tree", "decoded"))
+    with partial_folder(_existing(root / spec.folder)) as beside:
+        work, tree, decoded = (beside / part for part in ("work", "tree", "decoded"))
         work.mkdir()
         fetched, place = fetch(spec, work)
         _land(fetched, tree / place)

@@ -24,6 +24,7 @@ class ContinualModel(nn.Module):
     COMPATIBILITY: ClassVar[list[str]] = ["class-il", "task-il"]
     AVAIL_OPTIMS: ClassVar[list[str]] = ["sgd", "adam", "adamw", "adagrad"]
     buffer: Buffer
+    run: Any = None  # the `utils.run.Run` that it learns in
 
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
