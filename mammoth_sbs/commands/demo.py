@@ -27,8 +27,9 @@ WIDTH = 50  # characters of the longest bar
 
 
 def parser() -> Parser:
-    it = Parser(prog="mammoth-sbs demo", description="Experience replay (ER) learns ten digits in five tasks of two with "
-                "a buffer of 20 images: stock, uniform and SBS.")
+    it = Parser(prog="mammoth-sbs demo",
+                description="Experience replay (ER) learns ten digits in five tasks of two with a buffer of 20 images: "
+                            "stock, uniform and SBS.")
     it.add_argument("--seeds", type=at_least(2), default=8, metavar="N", help="runs of each")
     it.add_argument("--out", type=path, default=Path("demo.png"), metavar="FILE.png", help="the picture")
     return it
