@@ -22,8 +22,8 @@ MAY_IMPORT = {  # room: rooms it may import
     "models": {"core", "host"},
     "tuning": {"core", "host", "models"},
     "experiments": {"core", "models", "host"},  # to read a command line as a run would, and to execute it
-    "figures": {"experiments"},
-    "commands": {"host", "models", "tuning", "experiments", "figures"},
+    "figures": {"core", "experiments"},
+    "commands": {"core", "host", "models", "tuning", "experiments", "figures"},
     "vendor": set(),
 }
 ELSEWHERE = {"core": {"torch", "numpy"}}  # packages that a room may use, where that is limited

@@ -20,6 +20,7 @@ COMMANDS = {
     "tune": "choose q and s by the rotation task",
     "sweep": "run a grid of experiments, again and again until it is done",
     "pack": "make one file of the runs of a sweep",
+    "forgotten": "what a recorded run forgot, and whether learning speed had said so",
     "figure": "draw the paper's figures and tables from the runs of a sweep",
     "report": "one page with every run, to filter and to read",
     "configs": "list or copy the sweeps and examples that come with the package",

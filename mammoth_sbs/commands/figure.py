@@ -49,6 +49,7 @@ def parser() -> Parser:
                     help="bars: stock against SBS per method; heatmap: difference to uniform over (q, s); "
                          "samplers: Table 1, beside the paper's numbers")
     add_selection(it)
+    it.add_argument("--base_path", type=text, default="./data/", metavar="DIR", help="gallery: where the data sets are")
     it.add_argument("-o", "--out", type=path, required=True, metavar="DIR", help="where the files go")
     return it
 
@@ -56,5 +57,6 @@ def parser() -> Parser:
 def main(argv: list[str]) -> None:
     """Draw one kind of figure."""
     args = parser().parse_args(argv)
-    for file in KINDS[args.kind].write(selected(args), args.out, args.common_seeds):
+    more = {"base_path": args.base_path} if args.kind == "gallery" else {}
+    for file in KINDS[args.kind].write(selected(args), args.out, args.common_seeds, **more):
         print(file)

@@ -2,11 +2,13 @@
 
 Arrays by task k, from 1, all of them in the order of the task's training data, or of its test data (`_test`):
 
+    classes                  names, by label
     epochs                   the rows that all M share: (task, epoch), both from 1; M of task k begins with its own
     task<k>_M[_test]         right among the task's classes (Task-IL), one bit per entry
     task<k>_M[_test]_class_il  right among all classes seen (Class-IL)
     task<k>_labels[_test], task<k>_indices[_test]   class, and place in the whole data set
     task<k>_speed[_class_il]   learning speed, of all epochs of the task, from its training steps
+    task<k>_known[_class_il]   right when the task ended, by an evaluation as later rows are; one bit per entry
     task<k>_stored           what the buffer held of it when it ended
     task<k>_buffer           what it held at the end of this and each later task, one bit per entry
     task<k>_loss, ...        other scores, if they were asked for; high means easy
@@ -104,6 +106,13 @@ class Record:
     def labels(self, task: int = 1, test: bool = False) -> np.ndarray:
         return self.arrays[f"task{task}_labels{kind(test)}"]
 
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes by label; their numbers, where the data set has no names."""
+        if "classes" in self.arrays:
+            return [str(name) for name in self.arrays["classes"]]
+        return [str(label) for label in range(1 + max(int(self.labels(task).max()) for task in self.followed))]
+
     def rows(self, task: int) -> np.ndarray:
         """Which task each row of that task's M was recorded in."""
         during = self.epochs[:, 0]
@@ -116,7 +125,10 @@ class Record:
         return self.matrix(task, test, setting)[self.rows(task) == task].mean(0)
 
     def known(self, task: int, after: int, test: bool = False, setting: str = "task_il") -> np.ndarray:
-        """Which of a task's examples were right at the end of task `after`."""
+        """Which of a task's examples were right at the end of task `after`, all by an evaluation."""
+        if after == task and not test:  # its row in M is of the training steps
+            bits = self.arrays[f"task{task}_known{kind(setting=setting)}"]
+            return np.unpackbits(bits, count=len(self.labels(task))).astype(bool)
         return self.matrix(task, test, setting)[np.flatnonzero(self.rows(task) == after)[-1]]
 
     def in_buffer(self, task: int, after: int) -> np.ndarray:

@@ -38,6 +38,7 @@ class Run:
 
     id: str
     record: dict[str, Any]
+    folder: Path = Path()  # where its record is
 
     @cached_property
     def args(self) -> dict[str, Any]:
@@ -122,6 +123,7 @@ def paired(left: Seeds, right: Seeds) -> Mean:
 def load(folders: Sequence[Path], accept: Collection[str] = (), where: Mapping[str, str] | None = None) -> list[Run]:
     """All runs of the folders that are as `where` says, each once."""
     records: dict[str, dict[str, Any]] = {}
+    places: dict[str, Path] = {}
     for folder in folders:
         if not is_results(folder):
             raise UserError(f"{folder}: there is no such folder; give one that `mammoth-sbs sweep` has written")
@@ -129,11 +131,12 @@ def load(folders: Sequence[Path], accept: Collection[str] = (), where: Mapping[s
         if not found:
             raise UserError(f"{folder}: holds no finished run; give a folder that `mammoth-sbs sweep` has written")
         for run_id, record in found.items():
+            places.setdefault(run_id, folder.with_suffix("") if folder.suffix == ".jsonl" else folder)
             if differ(records.setdefault(run_id, record)["results"], record["results"]):
                 raise UserError(f"{folder}, run {run_id}: another folder has the same run with other results; give one "
                                 "of the folders")
     check_versions(", ".join(map(str, folders)), records, accept or None)
-    runs = [Run(run_id, record) for run_id, record in records.items()]
+    runs = [Run(run_id, record, places[run_id]) for run_id, record in records.items()]
     known = {key for run in runs for key in run.args}
     for flag, value in (where or {}).items():
         key = flag.lstrip("-").replace("-", "_")

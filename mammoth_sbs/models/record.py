@@ -35,7 +35,8 @@ Row = dict[str, np.ndarray]  # bits of one epoch, by setting
 def images_passed(train: int, test: int, tasks: int, args: Any) -> int:
     """Forward passes that recording adds to a run, counted in images: tasks of `train` and `test` images each."""
     rows, most = -(-(args.n_epochs or 1) // (args.sbs_record_every or 1)), args.sbs_record_tasks or tasks
-    return rows * sum(train * min(before, most) + test * min(before + 1, most) for before in range(tasks))
+    ends = train * min(tasks, most)  # each task's own data, once, when it ends
+    return ends + rows * sum(train * min(before, most) + test * min(before + 1, most) for before in range(tasks))
 
 
 class Recorder:
@@ -135,10 +136,14 @@ class Recorder:
         data.extra_return_fields = tuple(name for name in data.extra_return_fields if name != INDEX)
         if self.waiting is not None:
             self.add_rows(model, dataset)
-        if self.epoch and self.follows(model.current_task) and model.current_task < model.n_tasks - 1:
-            for score in self.scores:
-                with own_randomness(self.generator):
-                    self.arrays[f"task{model.current_task + 1}_{score}"] = SCORES[score](model, data).numpy()
+        task = model.current_task
+        if not self.epoch or not self.follows(task):
+            return
+        with own_randomness(self.generator):
+            for setting, bits in self.correct(model, self.batches(model, task), task).items():
+                self.arrays[f"task{task + 1}_known{kind(setting=setting)}"] = bits
+            for score in self.scores if task < model.n_tasks - 1 else ():
+                self.arrays[f"task{task + 1}_{score}"] = SCORES[score](model, data).numpy()
 
     def end_task(self, model: Any, dataset: Any) -> None:
         """Add the task that ended and the buffer that it left, and write the file: whole, and anew after every task."""
@@ -155,6 +160,7 @@ class Recorder:
         held = self.look_into(getattr(model, "buffer", None))
         if self.follows(task - 1):
             self.arrays[f"task{task}_stored"] = held[-1].nonzero().flatten().numpy()
+        self.arrays |= class_names(dataset)
         self.ended = task
         self.write()
 
@@ -263,6 +269,14 @@ class Recorder:
                 self.before[setting] = speed.count.clone()
         if self.epochs and self.epochs[-1][0] == self.ended and not self.path.exists():
             self.write()  # no other task may end
+
+
+def class_names(dataset: Any) -> dict[str, np.ndarray]:
+    """What the host calls the classes, if it does."""
+    try:
+        return {"classes": np.array(dataset.get_class_names())}
+    except (AttributeError, NotImplementedError):
+        return {}
 
 
 def keys(images: Tensor) -> Iterable[bytes]:

@@ -81,13 +81,17 @@ def test_rows_of_earlier_tasks_are_evaluations_of_their_training_images(start: S
                                                                         augmented: None) -> None:
     it = start("sgd", f"{CONV} --sbs-record {tmp_path / 'r.npz'}")
     train(it.model, it.dataset, it.args)
-    data, images = it.model.recorder.data[0], it.model.recorder.data[0].data.float() / 255
-    it.model.net.eval()
-    with torch.no_grad():
-        outputs = it.model.net((images - SequentialDigits.MEAN[0]) / SequentialDigits.STD[0])
     record = Record(tmp_path / "r.npz")
-    assert np.array_equal(record.matrix(1)[-1], (outputs[:, :2].argmax(1) == data.targets).numpy())
-    assert np.array_equal(record.matrix(1, setting="class_il")[-1], (outputs[:, :4].argmax(1) == data.targets).numpy())
+    it.model.net.eval()
+    for task in (0, 1):
+        data, images = it.model.recorder.data[task], it.model.recorder.data[task].data.float() / 255
+        with torch.no_grad():
+            outputs = it.model.net((images - SequentialDigits.MEAN[0]) / SequentialDigits.STD[0])
+        alone, among_all = outputs[:, 2 * task : 2 * task + 2].argmax(1) + 2 * task, outputs[:, :4].argmax(1)
+        for setting, found in (("task_il", alone), ("class_il", among_all)):
+            assert np.array_equal(record.known(task + 1, 2, setting=setting), (found == data.targets).numpy())
+    assert np.array_equal(record.matrix(1)[-1], record.known(1, 2))
+    assert not np.array_equal(record.matrix(2)[-1], record.known(2, 2))  # that of the training steps
 
 
 def test_every_second_epoch_and_the_last(run: Run, tmp_path: Path, augmented: None) -> None:
@@ -182,9 +186,9 @@ def test_the_cost_is_said_before_the_run(start: Start, tmp_path: Path, capsys: p
     said = int(line.split(" images in all")[0].split()[-1].replace(",", ""))
     assert abs(said - passed) < 0.05 * passed  # tasks are not of quite the same size
     flags = SimpleNamespace(n_epochs=4, sbs_record_every=3, sbs_record_tasks=None)
-    assert images_passed(100, 10, 3, flags) == 2 * (0 + 10 + 100 + 20 + 200 + 30)
+    assert images_passed(100, 10, 3, flags) == 300 + 2 * (0 + 10 + 100 + 20 + 200 + 30)
     flags.sbs_record_tasks = 1
-    assert images_passed(100, 10, 3, flags) == 2 * (0 + 10 + 100 + 10 + 100 + 10)
+    assert images_passed(100, 10, 3, flags) == 100 + 2 * (0 + 10 + 100 + 10 + 100 + 10)
 
 
 @pytest.mark.parametrize(("flags", "says"), [

@@ -1,0 +1,98 @@
+"""M of the first task through all later ones: other data sets and numbers of tasks, other networks, other scores.
+
+Networks whose records hold other scores get a panel for each, of training data: App. "Relationship Between Other
+Scoring Methods". Beside each stands its rank correlation with being forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mammoth_sbs.figures.correlation import LEVEL, Correlation, area_under_curve, correlation
+from mammoth_sbs.figures.output import drawing, panels, write_csv
+from mammoth_sbs.figures.recorded import Memory, Networks, draw_matrix, majority, matrix_rows, networks, sorted_lines
+from mammoth_sbs.figures.results import SETTINGS, Run
+
+SCORES = {"speed": "learning speed", "uncertainty": "uncertainty", "loss": "final loss", "c-score": "c-score"}
+A_ROW = 4
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """How well a score says what will be forgotten, of what was known when its task ended."""
+
+    over_examples: Correlation  # mean score and share of networks that forget
+    in_networks: list[float]  # rank correlation in each network by itself
+    areas: list[float]  # AUC in each
+
+    def mean(self, values: list[float]) -> tuple[float | None, float | None, float | None]:
+        """Over networks, with its 95% interval."""
+        from scipy.stats import sem, t
+
+        if not values:
+            return None, None, None
+        mean = float(np.mean(values))
+        if len(values) < 2:
+            return mean, None, None
+        half = float(t.ppf((1 + LEVEL) / 2, len(values) - 1) * sem(values))
+        return mean, mean - half, mean + half
+
+    def row(self) -> dict[str, Any]:
+        names = ("mean", "low", "high")
+        return {**self.over_examples.row(), "networks": len(self.in_networks),
+                **{f"in_a_network_{name}": v for name, v in zip(names, self.mean(self.in_networks), strict=True)},
+                **{f"auc_{name}": v for name, v in zip(names, self.mean(self.areas), strict=True)}}
+
+
+def prediction(score: np.ndarray, memory: Memory) -> Prediction:
+    """Of a score, high for easy, networks x examples: its rank correlation with being forgotten should be negative."""
+    alone, areas = [], []
+    for values, first, last in zip(score, memory.first, memory.last, strict=True):
+        found = correlation(values[first], ~last[first], ranks=True)
+        area = area_under_curve(-values[first], ~last[first])
+        if found.r is not None and area is not None:
+            alone.append(found.r)
+            areas.append(area)
+    return Prediction(correlation(score.mean(0), 1 - memory.kept, ranks=True), alone, areas)
+
+
+def scores_of(it: Networks, setting: str) -> dict[str, np.ndarray]:
+    """The scores of the first task's training data: networks x examples."""
+    found = {"speed": it.speeds(False, setting)}
+    for score in SCORES:
+        if all(f"task1_{score}" in record for record in it.records) and score != "speed":
+            found[score] = np.stack([record[f"task1_{score}"] for record in it.records])
+    return found
+
+
+def write(runs: Sequence[Run], out: Path, common: bool = False, metric: str = "final") -> list[Path]:
+    """For Task-IL and Class-IL: the matrices, what is drawn, and how well each score predicts."""
+    found = networks(runs)
+    files: list[Path] = []
+    for setting, name in SETTINGS.items():
+        stem, rows, lines_drawn = out / f"matrices_{setting}", [], []
+        drawn: list[tuple[Networks, str, bool, np.ndarray]] = []
+        for it in found:
+            drawn.append((it, "speed", True, it.speeds(True, setting)))
+            scores = scores_of(it, setting)
+            if len(scores) > 1:
+                drawn += [(it, score, False, values) for score, values in scores.items()]
+        with drawing(stem, 0.6 + 3.4 * min(A_ROW, len(drawn)), 3.5 * -(-len(drawn) // A_ROW), files) as figure:
+            axes = panels(figure, len(drawn), min(A_ROW, len(drawn)))
+            for axis, (it, score, test, values) in zip(axes, drawn, strict=True):
+                lines = sorted_lines(majority(it.matrices(test, setting)), values.mean(0))
+                draw_matrix(axis, it.edges(), lines, it.switches())
+                how = prediction(values, it.memory(test, setting))
+                rank = "unknown" if how.over_examples.r is None else f"{how.over_examples.r:.2f}"
+                axis.set_title(f"{it.title}\n{'test' if test else 'train'}, by {SCORES[score]}: ρ = {rank}", fontsize=8)
+                axis.set_ylabel("example, easiest first")
+                what = {"setting": name, "data": "test" if test else "train", "score": SCORES[score]}
+                rows.append({"panel": it.title, **what, **how.row()})
+                lines_drawn += matrix_rows(it.title, what, lines)
+        files += [write_csv(Path(f"{stem}.csv"), rows), write_csv(Path(f"{stem}_lines.csv"), lines_drawn)]
+    return files
