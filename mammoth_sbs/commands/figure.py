@@ -8,6 +8,7 @@ import sys
 from mammoth_sbs.commands import Parser
 from mammoth_sbs.figures import KINDS
 from mammoth_sbs.figures.results import Run, group, load
+from mammoth_sbs.metrics import METRICS
 from mammoth_sbs.values import path, text
 
 
@@ -19,8 +20,14 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         help="only runs with this value of a flag; may be given again")
     add("--common-seeds", action="store_true",
         help="where seeds are missing, compare those that all have (otherwise this is an error)")
+    add("--metric", type=metric, default="final", metavar="METRIC", choices=list(METRICS),
+        help=f"what is compared: {', '.join(METRICS)}")
     add("--accept-version", type=text, action="append", default=[], metavar="VERSION",
         help="count results of this code as equal; may be given again")
+
+
+def metric(text: str) -> str:
+    return text.replace("-", "_")
 
 
 def assignment(text: str) -> tuple[str, str]:
@@ -58,5 +65,5 @@ def main(argv: list[str]) -> None:
     """Draw one kind of figure."""
     args = parser().parse_args(argv)
     more = {"base_path": args.base_path} if args.kind == "gallery" else {}
-    for file in KINDS[args.kind].write(selected(args), args.out, args.common_seeds, **more):
+    for file in KINDS[args.kind].write(selected(args), args.out, args.common_seeds, args.metric, **more):
         print(file)

@@ -1,4 +1,4 @@
-"""Finished runs as a figure needs them: which bar or cell a run belongs to, what may be averaged, and how surely.
+"""Finished runs as a figure needs them: which bar or cell a run belongs to, what is compared, what may be averaged.
 
 Runs are averaged over seeds and over nothing else. Where anything but the compared flags differs, a line says so.
 """
@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any, TypeVar
 
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments.store import FIRST_FLAGS, check_versions, differ, is_results, read_all
+from mammoth_sbs.figures.statistics import Seeds
+from mammoth_sbs.metrics import METRICS
 
 SETTINGS = {"task_il": "Task-IL", "class_il": "Class-IL"}
 METHODS = {"er": "ER", "der": "DER", "derpp": "DER++", "xder": "X-DER", "gem": "GEM", "agem": "A-GEM", "rpc": "RPC",
@@ -24,11 +25,14 @@ DATASETS = {"seq-cifar10": "CIFAR-10", "seq-cifar100": "CIFAR-100", "seq-tinyimg
             "seq-mnist": "MNIST", "seq-digits": "Digits"}
 SAMPLERS = {"uniform": "Random", "max-entropy": "Max entropy", "ipm": "IPM", "gss": "GSS", "herding": "Herding",
             "lars": "LARS"}  # as Table 1 calls them, in its order
-STOCK, UNIFORM, FIXED, TUNED = "stock", "uniform", "SBS-fix", "SBS"
+STOCK, UNIFORM, FIXED, TUNED, NONE_LEFT_OUT = "stock", "uniform", "SBS-fix", "SBS", "SBS q=0 s=0"
 COMPARED = {"model", "sampler"}  # what makes arms of one method different, beside --sbs-...
+NAMED_IF_MIXED = ("compile",)  # makes arms too, but only where some runs have it and others have not
+OF_ANY_SAMPLER = {"sbs_during": "closed"}  # flags that are part of an arm's name unless they have this value
+OF_SPEED = {"sbs_scope": "task", "sbs_score": "speed"}
+OF_A_CHOICE = {"sbs_tune": "first", "sbs_tune_epochs": None, "sbs_grid": [0.0, 0.2, 0.4, 0.6]}
 OF_THE_SETTING = ("n_epochs", "buffer_size", "backbone", "num_filters", "batch_size", "train_per_class", "max_classes",
                   "permute_classes", "validation", "joint", "threads")  # the same for all methods
-Seeds = dict[int, float]  # a number per seed
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -61,15 +65,24 @@ class Run:
 
     @cached_property
     def arm(self) -> str:
-        """How the buffer was filled: `stock`, a sampler's name, or SBS with its q and s."""
+        """How the buffer was filled: `stock`, a sampler's name, or SBS with its q and s; and the flags that matter to
+        it where they are not the usual ones, such as `SBS-fix, during stock`."""
         if not self.args["model"].replace("_", "-").endswith("-sbs"):
             return STOCK
-        if self.args["sampler"] != "speed":
-            return self.args["sampler"]
         q, s = self.band
-        if (q, s) == ("auto", "auto"):
-            return TUNED
-        return FIXED if (q, s) == (0.2, 0.2) else f"SBS q={q} s={s}"
+        matter: dict[str, Any] = dict(OF_ANY_SAMPLER)
+        if (name := self.args["sampler"]) == "speed":
+            open_ = [side for side in (q, s) if isinstance(side, str)]
+            matter |= OF_SPEED | (OF_A_CHOICE if open_ else {})
+            if len(open_) == 2 and q == s:
+                name = TUNED if q == "auto" else f"SBS {q}"
+            else:
+                name = FIXED if (q, s) == (0.2, 0.2) else f"SBS q={short(q)} s={short(s)}"
+        known = {"sbs_q", "sbs_s", *OF_ANY_SAMPLER, *OF_SPEED, *OF_A_CHOICE}
+        matter |= {key: None for key in self.args if key.startswith("sbs_") and key not in known and self.args[key]}
+        more = [f"{key.removeprefix('sbs_').replace('_', ' ')} {text(self.args[key])}"
+                for key, usual in matter.items() if self.args.get(key, usual) != usual]
+        return ", ".join([name, *more])
 
     @property
     def band(self) -> tuple[Any, Any]:
@@ -89,32 +102,62 @@ class Run:
 
     def final(self, setting: str) -> float:
         """The mean accuracy over all tasks after the last one, in percent."""
-        return self.record["results"][setting]["final"]
+        return Measure(setting).of(self)
+
+
+def short(side: float | str) -> str:
+    """q or s: a number without needless digits, or a word."""
+    return side if isinstance(side, str) else f"{side:g}"
 
 
 @dataclass(frozen=True)
-class Mean:
-    """A mean over seeds; its standard error is unknown for one seed."""
+class Measure:
+    """What is compared: a metric, in Task-IL or Class-IL."""
 
-    mean: float
-    error: float | None
-    seeds: int
-    up: int  # seeds above zero: for differences
+    setting: str
+    metric: str = "final"
 
-    @classmethod
-    def of(cls, values: Collection[float]) -> Mean:
-        error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
-        return cls(fmean(values), error, len(values), sum(value > 0 for value in values))
+    def of(self, run: Run) -> float:
+        """Computed from the run's accuracy matrix, which all results have; what that does not say must be saved."""
+        saved, function = run.record["results"][self.setting], METRICS[self.metric].of
+        if function is not None:
+            return function(saved["matrix"])
+        if self.metric not in saved:
+            raise UserError(f"--metric {self.metric}: run {run.id} ({run.dataset}, {run.method}, {run.arm}) was not "
+                            "asked for it; make the runs with --enable_other_metrics 1, in a folder of their own")
+        return saved[self.metric]
 
-    def text(self, sign: bool = False) -> str:
-        """`61.13 ± 0.40`; without the error if it is unknown."""
-        mean = f"{self.mean:+.2f}" if sign else f"{self.mean:.2f}"
-        return mean if self.error is None else f"{mean} ± {self.error:.2f}"
+    @property
+    def name(self) -> str:
+        """For files: the setting, and the metric if it is another than the final accuracy."""
+        return self.setting if self.metric == "final" else f"{self.setting}_{self.metric}"
+
+    @property
+    def title(self) -> str:
+        """`final Task-IL accuracy`, `Task-IL forgetting`."""
+        words, setting = METRICS[self.metric].title, SETTINGS[self.setting]
+        if not METRICS[self.metric].accuracy:
+            return f"{setting} {words}"
+        return f"{words.removesuffix('accuracy')}{setting} accuracy"
+
+    @property
+    def unit(self) -> str:
+        return "%" if METRICS[self.metric].accuracy else "points"
+
+    @property
+    def higher(self) -> bool:
+        """Whether more is better."""
+        return METRICS[self.metric].higher_is_better
+
+    def best(self, values: Mapping[Key, float]) -> list[Key]:
+        """All that share the best value."""
+        wanted = (max if self.higher else min)(values.values())
+        return [key for key, value in values.items() if value == wanted]
 
 
-def paired(left: Seeds, right: Seeds) -> Mean:
-    """Of the differences seed by seed; `check_seeds` has seen to it that both have the same."""
-    return Mean.of([left[seed] - right[seed] for seed in sorted(left)])
+def measures(metric: str) -> list[Measure]:
+    """A metric in both settings."""
+    return [Measure(setting, metric) for setting in SETTINGS]
 
 
 # ---- which runs
@@ -185,15 +228,34 @@ def check_alike(what: str, runs: Sequence[Run], may_differ: Collection[str] = ()
                             f"--where {name}={most}, or put them into folders of their own")
 
 
-def arms(what: str, runs: Sequence[Run], setting: str, common: bool) -> dict[str, Seeds]:
-    """Final accuracies by arm and seed. The arms differ in how the buffer is filled and in nothing else."""
+def arms(what: str, runs: Sequence[Run], measure: Measure, common: bool) -> dict[str, Seeds]:
+    """Numbers by arm and seed. The arms differ in how the buffer is filled, or in what their name says."""
     sbs = {name for run in runs for name in run.args if name.startswith("sbs_")}
-    check_alike(what, runs, COMPARED | sbs)
+    mixed = [name for name in NAMED_IF_MIXED if len({bool(run.args.get(name)) for run in runs}) > 1]
+    check_alike(what, runs, {*COMPARED, *sbs, *mixed})
     found = {}
-    for arm, members in group(runs, lambda run: run.arm).items():
+    for arm, members in group(runs, lambda run: ", ".join([run.arm, *(n for n in mixed if run.args.get(n))])).items():
         check_alike(f"{what}, {arm}", members)
-        found[arm] = {run.seed: run.final(setting) for run in members}
-    return check_seeds(what, found, common)
+        found[arm] = {run.seed: measure.of(run) for run in members}
+    return check_seeds(what, in_order(found), common)
+
+
+def in_order(found: Mapping[str, Seeds]) -> dict[str, Seeds]:
+    """Stock, uniform, the other samplers, then SBS with fixed and with chosen q and s."""
+    ranks = {STOCK: 0, UNIFORM: 1, FIXED: 4, TUNED: 6}
+
+    def rank(arm: str) -> tuple[int, str]:
+        first = arm.split(", ")[0]
+        other = 3 if first == NONE_LEFT_OUT else 5 if first.startswith("SBS") else 2
+        return ranks.get(first, other), arm
+
+    return dict(sorted(found.items(), key=lambda item: rank(item[0])))
+
+
+def references(names: Collection[str]) -> list[str]:
+    """The arms that the others are compared with: the uniform buffer and the stock one, or what comes nearest."""
+    uniform = next((name for name in (UNIFORM, NONE_LEFT_OUT) if name in names), None)
+    return [name for name in (uniform, STOCK) if name in names] or list(names)[:1]  # type: ignore[misc]
 
 
 def check_seeds(what: str, found: dict[Key, Seeds], common: bool) -> dict[Key, Seeds]:

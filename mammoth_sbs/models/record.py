@@ -64,6 +64,7 @@ class Recorder:
         self.epochs: list[tuple[int, int]] = []  # (task, epoch) of each row, from 1
         self.rows: defaultdict[str, list[np.ndarray]] = defaultdict(list)  # of all M, and of the buffer
         self.arrays: dict[str, np.ndarray] = {}  # all that has no rows
+        self.names: dict[str, np.ndarray] = {}  # of the classes
         self.speed: dict[str, LearningSpeed] = {}  # of the task under way
         self.hooks: list[SpeedHook] = []
         self.before: dict[str, Tensor] = {}  # counts at the end of the last epoch
@@ -160,13 +161,13 @@ class Recorder:
         held = self.look_into(getattr(model, "buffer", None))
         if self.follows(task - 1):
             self.arrays[f"task{task}_stored"] = held[-1].nonzero().flatten().numpy()
-        self.arrays |= class_names(dataset)
+        self.names = class_names(dataset)
         self.ended = task
         self.write()
 
     def write(self) -> None:
         """The file, as it stands after the last task that has ended."""
-        arrays: dict[str, Any] = {**self.arrays, "epochs": np.array(self.epochs),
+        arrays: dict[str, Any] = {**self.arrays, "epochs": np.array(self.epochs), **self.names,
                                   **{name: np.stack(rows) for name, rows in self.rows.items()}}
         elsewhere = write_somewhere(self.path, lambda f: np.savez_compressed(f, **arrays), "record")[1]
         if elsewhere:

@@ -6,23 +6,42 @@ import csv
 from pathlib import Path
 
 from mammoth_sbs.commands import main
-from mammoth_sbs.figures.results import Mean, load, paired
+from mammoth_sbs.figures.bars import collect
+from mammoth_sbs.figures.results import load, measures
+from mammoth_sbs.figures.statistics import POOLED, Mean, compare, paired, probability
 from tests.conftest import REPO
 
 
 def test_the_documents_tables_and_figures_come_out_of_the_committed_runs(tmp_path: Path) -> None:
-    """By the command beside them: README has the Task-IL table, docs/reproduce.md the Class-IL one."""
+    """By the command beside them: README has the Task-IL tables, docs/reproduce.md the Class-IL ones."""
     evidence = REPO / "results" / "small_bars_cifar10_5"
     runs = load([evidence])
     assert {run.dataset for run in runs} == {"CIFAR-10-5"} and len(runs) == 8 * 3 * 10
     assert "mammoth-sbs figure bars results/small_bars_cifar10_5 -o docs/figures" in (REPO / "README.md").read_text()
     main(["figure", "bars", str(evidence), "-o", str(tmp_path)])
-    for setting, document in (("task_il", "README.md"), ("class_il", "docs/reproduce.md")):
-        table = (tmp_path / f"bars_{setting}.md").read_text()
-        assert table.strip() in (REPO / document).read_text()
+    for setting, document, shown in (("task_il", "README.md", (0, 1)), ("class_il", "docs/reproduce.md", (0, 1, 3))):
+        tables = (tmp_path / f"bars_{setting}.md").read_text().split("\n\nCIFAR-10-5: ")
+        assert len(tables) == 4  # means, then each arm less uniform or stock
+        for i in shown:
+            assert tables[i].strip() in (REPO / document).read_text()
         for suffix in ("csv", "md", "tex"):
             name = f"bars_{setting}.{suffix}"
             assert (tmp_path / name).read_text() == (REPO / "docs" / "figures" / name).read_text()
+
+
+def test_what_the_documents_say_about_all_methods_together_comes_out_of_the_committed_runs() -> None:
+    text = " ".join((REPO / "docs" / "reproduce.md").read_text().split())
+    runs = load([REPO / "results" / "small_bars_cifar10_5"])
+    for measure in [m for metric in ("final", "average_incremental", "forgetting") for m in measures(metric)]:
+        chart = collect(runs, measure)["CIFAR-10-5"]
+        found = {other: compare(chart, "SBS", other) for other in ("uniform", "stock")}
+        cells = [cell for changes in found.values() for cell in (
+            changes[POOLED].text(sign=True), changes[POOLED].span(), probability(changes[POOLED].p))]
+        assert f"| {measure.title} | {' | '.join(cells)} |" in text
+        # "no difference can be told from chance": of no method after the correction, nor of all together
+        ps = [change.p if method == POOLED else change.holm for method, change in found["uniform"].items()]
+        assert len(ps) == 9 and min(ps) > 0.05
+    assert "no difference can be told from chance: not of a method, not of all together, in no metric" in text
 
 
 def test_what_the_documents_say_about_the_chosen_pairs_comes_out_of_the_committed_runs() -> None:
@@ -52,7 +71,7 @@ def test_the_documents_table_of_pairs_comes_out_of_the_committed_runs(tmp_path: 
         file = f"heatmap_{setting}.csv"
         assert (tmp_path / file).read_text() == (REPO / "docs" / "figures" / file).read_text()
         for line in csv.DictReader((tmp_path / file).open()):
-            mean, error, less, its_error = (float(line[key]) for key in (
+            mean, error, less, its_error = (float(line[key] or 0) for key in (
                 "mean", "standard_error", "minus_uniform", "minus_uniform_standard_error"))
             assert line["seeds"] == "10"
             change = f"{less:+.2f} ± {its_error:.2f} ({line['minus_uniform_seeds_up']} of 10 up)" if less else ""

@@ -4,36 +4,97 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from statistics import stdev
 from typing import Any
 
 import pytest
 
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.figures.results import Mean, load, paired
+from mammoth_sbs.figures.results import Measure, Run, in_order, references
 from tests.figures.conftest import SCRATCH, Put, draw, rows_of, three_arms
 
-
-def test_the_standard_error_is_that_of_the_mean_and_unknown_for_one_seed() -> None:
-    assert Mean.of([1.0, 2.0, 4.0]).error == pytest.approx(stdev([1, 2, 4]) / 3**0.5)
-    assert Mean.of([3.0]).error is None
-    assert Mean.of([3.0]).text() == "3.00"
+MATRIX = [[90.0], [70.0, 80.0], [60.0, 85.0, 50.0]]
 
 
-def test_differences_are_paired_by_seed_whatever_order_they_are_in() -> None:
-    change = paired({0: 11.0, 1: 25.0, 2: 28.0, 3: 5.0}, {2: 4.0, 0: 30.0, 1: 20.0, 3: 5.0})
-    assert (change.mean, change.up, change.seeds) == (2.5, 2, 4)  # an equal seed did not go up
-    assert change.error == pytest.approx(stdev([-19, 5, 24, 0]) / 2)  # not by place, nor by rank, nor of the two means
+def run(model: str = "er-sbs", **flags: Any) -> Run:
+    args = {"model": model, "dataset": "seq-cifar10", "seed": 0, **flags}
+    if model.endswith("-sbs"):  # as the host resolves a command line without further flags
+        args = {"sampler": "speed", "sbs_q": 0.2, "sbs_s": 0.2, "sbs_during": "closed", "sbs_scope": "task",
+                "sbs_score": "speed", "sbs_tune": "first", "sbs_tune_epochs": None, "sbs_grid": [0.0, 0.2, 0.4, 0.6],
+                **args}
+    results = {name: {"matrix": MATRIX} for name in ("task_il", "class_il")}
+    return Run("0", {"args": args, "threads": 1, "seed": 0, "results": results})
 
 
-@pytest.mark.parametrize(("q", "s", "arm"), [
-    (0.2, 0.2, "SBS-fix"), (0.2, 0.4, "SBS q=0.2 s=0.4"), (0.4, 0.2, "SBS q=0.4 s=0.2"), ("auto", "auto", "SBS"),
-    ("auto", 0.2, "SBS q=auto s=0.2"), (0.2, "auto", "SBS q=0.2 s=auto"), ("rule", "rule", "SBS q=rule s=rule")])
-def test_an_arm_is_named_by_both_q_and_s(folder: Path, put: Put, q: Any, s: Any, arm: str) -> None:
-    put("er_sbs", 0, 70.0, sbs_q=q, sbs_s=s)
-    put("er_sbs", 0, 71.0, sampler="herding", sbs_q=q, sbs_s=s)
-    put("er", 0, 72.0)
-    assert {run.arm for run in load([folder])} == {arm, "herding", "stock"}
+@pytest.mark.parametrize(("arm", "flags"), [
+    ("SBS-fix", {}),
+    ("SBS q=0.2 s=0", {"sbs_s": 0}),  # SBS-fix only if both are .2
+    ("SBS q=0 s=0.2", {"sbs_q": 0.0}),
+    ("SBS q=0 s=0", {"sbs_q": 0.0, "sbs_s": 0}),
+    ("SBS", {"sbs_q": "auto", "sbs_s": "auto"}),
+    ("SBS rule", {"sbs_q": "rule", "sbs_s": "rule"}),
+    ("SBS q=auto s=0.2", {"sbs_q": "auto"}),
+    ("SBS-fix, during stock", {"sbs_during": "stock"}),
+    ("SBS-fix, score loss", {"sbs_score": "loss"}),
+    ("SBS-fix", {"sbs_grid": [0.0, 0.5], "sbs_tune": "each"}),  # nothing is chosen
+    ("SBS, tune each, grid 0.0 0.5", {"sbs_q": "auto", "sbs_s": "auto", "sbs_grid": [0.0, 0.5], "sbs_tune": "each"}),
+    ("SBS-fix, brand new 3", {"sbs_brand_new": 3}),
+    ("SBS-fix", {"sbs_brand_new": 0}),
+    ("uniform", {"sampler": "uniform", "sbs_q": 0.3, "sbs_score": "loss"}),  # q, s and the score are nothing to it
+    ("herding, during stock", {"sampler": "herding", "sbs_during": "stock"}),
+])
+def test_an_arm_is_named_by_what_fills_its_buffer(arm: str, flags: dict[str, Any]) -> None:
+    assert run(**flags).arm == arm
+
+
+def test_a_method_without_sbs_is_stock() -> None:
+    assert run("er").arm == run("sgd").arm == "stock"
+
+
+def test_compiled_runs_are_an_arm_of_their_own_only_beside_others_that_are_not(folder: Path, put: Put) -> None:
+    for seed in (0, 1):
+        put("er", seed, 70.0, compile=True)
+        put("er_sbs", seed, 71.0, compile=True)
+    assert [row["arm"] for row in rows_of(draw("bars", folder) / "bars_task_il.csv")] == ["stock", "SBS-fix"]
+    for seed in (0, 1):
+        put("er_sbs", seed, 72.0)
+    assert [row["arm"] for row in rows_of(draw("bars", folder) / "bars_task_il.csv")] == \
+        ["stock, compile", "SBS-fix", "SBS-fix, compile"]
+
+
+def test_arms_come_in_the_order_in_which_a_reader_wants_them() -> None:
+    names = ["SBS, during stock", "SBS", "SBS q=0.4 s=0", "uniform", "herding", "SBS-fix", "SBS q=0 s=0", "stock"]
+    assert list(in_order({name: {} for name in names})) == [
+        "stock", "uniform", "herding", "SBS q=0 s=0", "SBS-fix", "SBS q=0.4 s=0", "SBS", "SBS, during stock"]
+
+
+@pytest.mark.parametrize(("names", "wanted"), [
+    (["stock", "uniform", "SBS"], ["uniform", "stock"]), (["stock", "SBS"], ["stock"]),
+    (["SBS q=0 s=0", "SBS-fix"], ["SBS q=0 s=0"]), (["stock", "SBS q=0 s=0"], ["SBS q=0 s=0", "stock"]),
+    (["herding", "SBS"], ["herding"])])
+def test_arms_are_compared_with_the_uniform_and_the_stock_buffer_or_what_is_nearest(
+        names: list[str], wanted: list[str]) -> None:
+    assert references(names) == wanted
+
+
+def test_metrics_come_from_the_matrix_which_every_result_has() -> None:
+    one = run()
+    assert Measure("task_il").of(one) == pytest.approx(65)
+    assert Measure("task_il", "average_incremental").of(one) == pytest.approx((90 + 75 + 65) / 3)
+    assert Measure("task_il", "forgetting").of(one) == pytest.approx((30 + 0) / 2)
+    assert Measure("task_il", "backward_transfer").of(one) == pytest.approx((-30 + 5) / 2)
+    with pytest.raises(UserError, match=r"^--metric forward_transfer: run 0 \(CIFAR-10-3, ER, SBS-fix\) was not asked "
+                                        r"for it; make the runs with --enable_other_metrics 1"):
+        Measure("task_il", "forward_transfer").of(one)
+    one.record["results"]["task_il"]["forward_transfer"] = 2.5
+    assert Measure("task_il", "forward_transfer").of(one) == 2.5
+
+
+def test_a_measure_knows_its_name_and_what_is_better() -> None:
+    assert Measure("class_il").title == "final Class-IL accuracy"
+    assert Measure("task_il", "average_incremental").title == "average incremental Task-IL accuracy"
+    assert Measure("task_il", "forgetting").title == "Task-IL forgetting"
+    values = {"a": 1.0, "b": 3.0, "c": 3.0}
+    assert Measure("task_il").best(values) == ["b", "c"] and Measure("task_il", "forgetting").best(values) == ["a"]
 
 
 def test_a_missing_seed_is_named_and_common_seeds_are_taken_when_asked_for(folder: Path, put: Put) -> None:
@@ -53,7 +114,8 @@ def test_one_seed_has_no_standard_error_and_a_line_says_so(folder: Path, put: Pu
     out = draw("bars", folder)
     assert "note: CIFAR-10-5, ER, SBS-fix: one seed, so there is no standard error" in capsys.readouterr().err
     assert [row["standard_error"] for row in rows_of(out / "bars_task_il.csv")] == ["", ""]
-    assert "| ER | 70.00 | **71.00** | +1.00 (1 of 1 up) |" in (out / "bars_task_il.md").read_text()
+    text = (out / "bars_task_il.md").read_text()
+    assert "| ER | 70.00 | **71.00** |" in text and "| ER | +1.00 | – | 1 of 1 | – | – |" in text
 
 
 @pytest.mark.parametrize(("flags", "line"), [
@@ -82,7 +144,9 @@ def test_methods_may_have_learning_rates_of_their_own(folder: Path, put: Put) ->
     three_arms(put)
     put("gem", 0, 60.0, lr=0.03)
     put("gem_sbs", 0, 61.0, lr=0.03)
-    assert len(rows_of(draw("bars", folder) / "bars_task_il.csv")) == 5
+    lines = rows_of(draw("bars", folder) / "bars_task_il.csv")
+    assert [row["method"] for row in lines] == ["ER"] * 3 + ["GEM"] * 2 + ["pooled"] * 2
+    assert [row["seeds"] for row in lines if row["method"] == "pooled"] == ["1", "1"]  # that both methods have
 
 
 def test_runs_of_other_code_are_refused_until_both_are_accepted(folder: Path, put: Put) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mammoth_sbs.figures import table1 as samplers
+from mammoth_sbs.figures.results import Measure
 from tests.figures.conftest import Put, draw, rows_of
 
 
@@ -26,12 +27,17 @@ def test_the_table_of_samplers_has_the_papers_numbers_beside_ours(folder: Path, 
     assert float(lines["SBS-fix"]["minus_random"]) == 5.0
     assert lines["SBS-fix"]["paper"] == "82.24"
     assert "paper, 1k" in (out / "samplers_class_il.tex").read_text()
+    assert "CIFAR-10-5 32 (2%): difference to Random, final Task-IL accuracy, points, n = 2" in text
+    assert "| SBS-fix | +5.00 ± 0.00 | +5.00 to +5.00 | 2 of 2 | 0.500 | 1.000 |" in text
+    assert [lines["SBS-fix"][f"minus_random_{key}"] for key in ("low", "high", "p")] == ["5.0", "5.0", "0.5"]
 
 
 def test_a_buffer_that_the_paper_has_not_gets_no_column_of_the_paper() -> None:
-    assert samplers.papers_column("task_il", "CIFAR-10-5", 0.05) == ("", {})
-    assert samplers.papers_column("task_il", "TinyImageNet-2", 0.10)[0] == "10k"
-    assert samplers.papers_column("class_il", "CIFAR-10-2", 0.02)[1] == {}  # not in the paper
+    assert samplers.papers_column(Measure("task_il"), "CIFAR-10-5", 0.05) == ("", {})
+    assert samplers.papers_column(Measure("task_il"), "TinyImageNet-2", 0.10)[0] == "10k"
+    assert samplers.papers_column(Measure("class_il"), "CIFAR-10-2", 0.02)[1] == {}  # not in the paper
+    forgotten = Measure("task_il", "forgetting")  # nor is this
+    assert samplers.papers_column(forgotten, "CIFAR-10-5", 0.02) == ("", {})
 
 
 def test_the_papers_tables_are_whole_and_sbs_is_best_in_each_column() -> None:
