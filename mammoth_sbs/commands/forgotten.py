@@ -12,8 +12,8 @@ from mammoth_sbs.values import at_least, path
 
 def parser() -> Parser:
     it = Parser(prog="mammoth-sbs forgotten",
-                description="What a run forgot: examples and classes, how well learning speed had predicted it, and how "
-                            "the buffer covered them. Records are made by --sbs-record.")
+                description="What a run forgot: examples and classes, how well learning speed had predicted it, and "
+                            "how the buffer covered them. Records are made by --sbs-record.")
     it.add_argument("records", type=path, nargs="+", metavar="RECORD", help="files that --sbs-record has written")
     it.add_argument("--setting", choices=["task_il", "class_il"], default="task_il",
                     help="right among the task's classes, or among all classes seen")

@@ -55,8 +55,8 @@ def correlation(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray
         return Correlation(len(a))
     found = pearsonr(a, b)
     low, high = found.confidence_interval(LEVEL) if len(a) > 3 else (None, None)
-    return Correlation(len(a), *(None if value is None else round(float(value), 6)
-                                 for value in (found.statistic, low, high)), p=float(found.pvalue))
+    r, low, high = (None if value is None else round(float(value), 6) for value in (found.statistic, low, high))
+    return Correlation(len(a), r, low, high, float(found.pvalue))
 
 
 def area_under_curve(score: np.ndarray, event: np.ndarray) -> float | None:

@@ -36,7 +36,9 @@ def write(runs: Sequence[Run], out: Path, common: bool = False, metric: str = "f
     files: list[Path] = []
     for setting, name in SETTINGS.items():
         stem = out / f"forgetting_{setting}"
-        with drawing(stem, 13.5, 3.3 * len(panels), files) as figure:
+        with drawing(stem, 13.5, 3.3 * len(panels), files,
+                     f"{name}: test accuracy by epoch, M of training and test data, and learning speed against being "
+                     f"remembered; {', '.join(it.title for it in panels)}") as figure:
             axes = figure.subplots(len(panels), 4, squeeze=False, width_ratios=(1.1, 1, 1, 1.1))
             rows: dict[str, list[dict[str, Any]]] = {"": [], "_accuracy": [], "_matrices": [], "_groups": []}
             for line, it in zip(axes, panels, strict=True):

@@ -1,4 +1,4 @@
-"""What a run forgot: which examples and classes, whether learning speed had said so, and whether the buffer held them."""
+"""What a run forgot: examples and classes, whether learning speed had said so, and whether the buffer held them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def describe(record: Record, setting: str, show: int) -> str:
                  f"{percent(lost, known)} of them forgotten by the end of task {record.tasks}"]
         if 0 < lost < known:
             risk, caught = int(it.at_risk.sum()), int((it.at_risk & it.lost).sum())
-            lines.append(f"  at risk by learning speed (the slowest quarter, {risk}): {percent(caught, risk)} forgotten, "
+            lines.append(f"  at risk by learning speed (slowest quarter, {risk}): {percent(caught, risk)} forgotten, "
                          f"of the others {it.share_lost(~it.at_risk):.0f}%; AUC of learning speed {it.auc:.2f}")
         lines.append(f"  in the buffer: {percent(int(it.stored.sum()), len(it.labels))} of the examples, "
                      f"{percent(int((it.stored & it.at_risk).sum()), int(it.at_risk.sum()))} of those at risk; "

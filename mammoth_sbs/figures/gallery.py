@@ -48,7 +48,7 @@ def draw(it: Networks, setting: str, name: str, stem: Path, base_path: str, file
     *sides, least = extremes(memory, COLUMNS * LINES)
     places = it.records[0]["task1_indices_test"]
     rows: list[dict[str, Any]] = []
-    with drawing(stem, 13, 6.2, files) as figure:
+    with drawing(stem, 13, 6.2, files, f"{it.title}, {name}: the test images learned quickest and slowest") as figure:
         for part, side, chosen in zip(figure.subfigures(1, 2, wspace=0.04), SIDES, sides, strict=True):
             images, classes = test_pictures(it.runs[0].args, base_path, places[chosen])
             share = 100 * memory.remembered[:, chosen].mean()
@@ -65,6 +65,6 @@ def draw(it: Networks, setting: str, name: str, stem: Path, base_path: str, file
             for axis in axes:
                 axis.set_axis_off()
         knew = "all" if least == 1 else f"at least {100 * least:.0f}%"
-        figure.supxlabel(f"{it.title}, {name}: test images of the first task that {knew} of {len(it)} networks knew when "
-                         "it ended; the numbers are networks that still know them after the last task", fontsize=8)
+        figure.supxlabel(f"{it.title}, {name}: test images of the first task that {knew} of {len(it)} networks knew "
+                         "when it ended; the numbers are networks that still know them after the last task", fontsize=8)
     files.append(write_csv(Path(f"{stem}.csv"), rows))

@@ -82,7 +82,8 @@ def write(runs: Sequence[Run], out: Path, common: bool = False, metric: str = "f
             scores = scores_of(it, setting)
             if len(scores) > 1:
                 drawn += [(it, score, False, values) for score, values in scores.items()]
-        with drawing(stem, 0.6 + 3.4 * min(A_ROW, len(drawn)), 3.5 * -(-len(drawn) // A_ROW), files) as figure:
+        with drawing(stem, 0.6 + 3.4 * min(A_ROW, len(drawn)), 3.5 * -(-len(drawn) // A_ROW),
+                     files, f"{name}: which test examples of the first task were right in which epoch") as figure:
             axes = panels(figure, len(drawn), min(A_ROW, len(drawn)))
             for axis, (it, score, test, values) in zip(axes, drawn, strict=True):
                 lines = sorted_lines(majority(it.matrices(test, setting)), values.mean(0))

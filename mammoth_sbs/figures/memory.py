@@ -13,7 +13,8 @@ from mammoth_sbs.errors import UserError
 from mammoth_sbs.figures.correlation import correlation
 from mammoth_sbs.figures.output import drawing, write_csv
 from mammoth_sbs.figures.recorded import RIGHT, Networks, draw_matrix, majority, matrix_rows, sorted_lines
-from mammoth_sbs.figures.results import SETTINGS, Mean, Run, check_alike, group
+from mammoth_sbs.figures.results import SETTINGS, Run, check_alike, group
+from mammoth_sbs.figures.statistics import Mean
 
 WITH_THE_BUFFER = {"model", "buffer_size", "minibatch_size", "sampler"}  # no buffer is another model, without its flags
 
@@ -53,7 +54,8 @@ def write(runs: Sequence[Run], out: Path, common: bool = False, metric: str = "f
     for setting, name in SETTINGS.items():
         stem = out / f"memory_{setting}"
         rows: dict[str, list[dict[str, Any]]] = {"": [], "_sizes": [], "_matrices": []}
-        with drawing(stem, 13.5, 3.3 * len(found), files) as figure:
+        with drawing(stem, 13.5, 3.3 * len(found), files,
+                     f"{name}: M for several buffers, and the learning speed of remembered examples by size") as figure:
             axes = figure.subplots(len(found), 4, squeeze=False, width_ratios=(1, 1, 1, 1.1))
             for line, (dataset, sizes) in zip(axes, found.items(), strict=True):
                 for axis, size in zip(line, shown_sizes(list(sizes)), strict=False):

@@ -32,8 +32,8 @@ class Networks:
             same = np.array_equal(record.epochs, first.epochs) and all(
                 np.array_equal(record[name], first[name]) for name in ("task1_indices", "task1_indices_test"))
             if not same:
-                raise UserError(f"{title}: the records of seeds {self.runs[0].seed} and {run.seed} are of other examples "
-                                "or epochs; --permute_classes gives each seed its own tasks, and cannot be drawn")
+                raise UserError(f"{title}: the records of seeds {self.runs[0].seed} and {run.seed} are of other "
+                                "examples or epochs; with --permute_classes each seed has its own tasks")
 
     def __len__(self) -> int:
         return len(self.records)
@@ -100,7 +100,7 @@ class Memory:
         return np.where(knew > 0, self.remembered.sum(0) / np.maximum(knew, 1), np.nan)
 
     def groups(self) -> list[tuple[float, float, int]]:
-        """Examples remembered by equally many networks: that share, their mean learning speed, and how many they are."""
+        """Examples remembered by equally many networks: that share, their mean learning speed, how many they are."""
         count, speed = self.remembered.sum(0), self.mean_speed
         return [(k / len(self.first), float(speed[count == k].mean()), int((count == k).sum()))
                 for k in range(len(self.first) + 1) if (count == k).any()]
