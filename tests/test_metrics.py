@@ -135,5 +135,5 @@ def test_a_shared_first_task_brings_its_curve(run: Callable, tmp_path: Path) -> 
 
 
 def test_no_epoch_is_the_zeroth(run: Callable) -> None:
-    with pytest.raises(UserError, match=r"--eval_epochs: must be at least 1, not 0"):
+    with pytest.raises(UserError, match=r"--eval_epochs: a whole number of at least 1 is needed, not 0"):
         run("er", f"{flags('er')} --eval_epochs 0")

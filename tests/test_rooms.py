@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mammoth_sbs import _HOMES
 from tests.conftest import REPO
 
 PACKAGE = REPO / "mammoth_sbs"
@@ -44,8 +45,8 @@ def imported(file: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"{node.module}.{alias.name}" if node.module == "mammoth_sbs" else node.module
-                      for alias in node.names}
+            found |= {f"{node.module}.{_HOMES.get(alias.name, alias.name)}" if node.module == "mammoth_sbs"
+                      else node.module for alias in node.names}
     return found
 
 

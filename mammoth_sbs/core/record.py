@@ -82,6 +82,9 @@ class Record:
             speed = self.arrays[f"task{task}_speed{kind(setting=setting)}"]
             if speed.shape != (n,) or not ((speed >= 0) & (speed <= 1)).all():
                 raise Unfit(f"task{task}_speed is not a number from 0 to 1 for each of {n} examples")
+            known = self.arrays[f"task{task}_known{kind(setting=setting)}"]
+            if known.shape != (-(-n // 8),) or known.dtype != np.uint8:
+                raise Unfit(f"task{task}_known has not a bit for each of {n} examples")
         for name in ("labels", "labels_test", "indices", "indices_test"):
             values = self.arrays[f"task{task}_{name}"]
             if values.shape != (len(self.labels(task, name.endswith("test"))),) or values.dtype.kind not in "iu":

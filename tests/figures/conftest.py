@@ -101,7 +101,7 @@ ARMS = [record(model, seed, 60 + 2 * i + 3 * seed + 0.7 * ((seed + i) % 3), **fl
         for i, (model, flags) in enumerate((name, more) for method in ("er", "derpp") for name, more in (
             (method, {}), (f"{method}_sbs", {"sampler": "uniform"}), (f"{method}_sbs", {})))]
 GRID = [record("er_sbs", seed, 60 + 5 * s - 6 * q + seed, sbs_q=q, sbs_s=s) for seed in range(2)
-        for q, s in ((0, 0), (0, 0.4), (0.4, 0), (0.2, 0.2))]
+        for q, s in ((0, 0), (0, 0.4), (0.4, 0), (0.2, 0.4))]
 
 
 def write(folder: Path, *records: Record) -> Path:

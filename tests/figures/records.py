@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mammoth_sbs.experiments.store import id_of
+from mammoth_sbs.experiments.schema import id_of
 from tests.figures.conftest import SCRATCH
 
 Bits = Sequence[Sequence[int]]  # epochs x examples

@@ -37,7 +37,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(folder: Path, put: Put) -> No
     with subprocess.Popen(words, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
-        assert process.stderr.read() == b""
+        assert len(process.stderr.read().splitlines()) <= 1  # that nobody reads is said, and is no traceback
 
 
 def test_a_kind_that_the_runs_do_not_fit_says_what_is_missing(folder: Path, put: Put) -> None:

@@ -181,7 +181,7 @@ def test_memory(folder: Path) -> None:
     for size, last in ((10, [1, 1, 0, 0]), (20, [1, 1, 1, 0])):
         for seed in range(3):
             put_recorded(folder, seed, [[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0], last], "er-sbs",
-                         flags={"buffer_size": size, "sampler": "uniform", "sbs_q": 0.2})
+                         flags={"buffer_size": size, "sampler": "uniform", "sbs_q": 0.2, "sbs_s": 0.2})
     out = draw("memory", folder)
     sizes = {int(row["buffer"]): float(row["speed_of_remembered"]) for row in rows_of(out / "memory_task_il_sizes.csv")}
     assert sizes == {0: pytest.approx((0.75 + 1 + 2 / 3) / 3), 10: 1, 20: pytest.approx(2.5 / 3)}
@@ -209,7 +209,7 @@ def test_what_cannot_be_drawn_is_one_line(folder: Path) -> None:
     with pytest.raises(UserError, match="at least three --buffer_size"):
         draw("memory", folder)
     three_networks(folder, flags={"lr": 0.2})
-    with pytest.raises(UserError, match="one setting, and there are 2: .*lr 0.1; .*lr 0.2; pick one with --where"):
+    with pytest.raises(UserError, match="there are 2: .*lr 0\\.[12]; .*lr 0\\.[12]; pick one with --where"):
         draw("gallery", folder)
     next((folder / "records").iterdir()).unlink()
     with pytest.raises(UserError, match="is missing; the same sweep makes it again"):

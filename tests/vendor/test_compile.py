@@ -184,7 +184,7 @@ def test_a_checkpoint_goes_over(first: int, run: Run, tmp_path: Path) -> None:
     """From compiled to eager and back: the same weights go in, and the run goes on as the flag says."""
     run("xder_sbs", f"{flags('xder', first)} --stop_after 1 --savecheck last --ckpt_name a")
     saved = torch.load(tmp_path / "a_last.pt", weights_only=True)
-    ended = [run("xder_sbs", f"{flags('xder', c)} --ckpt_name b --loadcheck {tmp_path / 'a_last.pt'}")
+    ended = [run("xder_sbs", f"{flags('xder', c)} --ckpt_name b{c} --loadcheck {tmp_path / 'a_last.pt'}")
              for c in (0, 1)]
     assert [key.removeprefix("net.") for key in saved["model"] if key.startswith("net.")] \
         == list(ended[0]["model"].net.state_dict())
