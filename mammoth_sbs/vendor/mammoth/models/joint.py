@@ -30,6 +30,7 @@ class Joint(Sgd):
         whole = copy(dataset)
         whole.c_task, whole.test_loaders, whole.N_CLASSES_PER_TASK = -1, [], dataset.N_CLASSES
         whole.get_data_loaders()
+        whole.test_loaders = dataset.test_loaders  # the same images, which need not be there twice
         self.opt, self.waiting = self.get_optimizer(), False
         train_task(self, whole, self.args, title="Joint")
         self.waiting = True
