@@ -90,7 +90,7 @@ class LearningSpeed:
             if state["rows"] is None:
                 raise ValueError("M was not kept by what saved this: use LearningSpeed(n, matrix=True) there too")
             self.rows = list(state["rows"].numpy())
-        self.count, self.epochs, self._epoch = state["count"], state["epochs"], None
+        self.count, self.epochs, self._epoch = state["count"].clone(), state["epochs"], None
         self._seen, self._right = state["seen"].clone(), state["right"].clone()
 
 
