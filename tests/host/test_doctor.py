@@ -77,6 +77,7 @@ def test_doctor_names_every_problem_of_a_checkout_and_what_to_do(checkout: Path)
     done = python("-m", "mammoth_sbs", "doctor", "--mammoth", str(checkout))
     assert done.returncode == 1
     todo = [" ".join(line.split()) for line in done.stdout.partition("what to do\n")[2].splitlines()]
+    todo = [line for line in todo if not line.startswith("quadprog:")]  # Mammoth's own GEM needs it, ours does not
     assert todo[0].startswith("datasets.utils.continual_dataset.store_masked_loaders: update Mammoth")
     offline = "go online once, or take it out of datasets/ in a copy of the checkout"
     assert todo[1:] == [f"datasets/seq_far.py: {offline}", f"datasets/seq_far2.py: {offline}",
