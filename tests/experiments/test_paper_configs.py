@@ -14,10 +14,12 @@ from tests.conftest import REPO
 def test_every_experiment_has_a_configuration_that_names_its_own_folder(scale: str) -> None:
     files = sorted((REPO / "configs" / scale).glob("*.yaml"))
     small = ["pairs_cifar10_5", "surface_cifar100_5", "surface_cifar10_2", "surface_cifar10_5"]
+    forgetting = ["forgetting_cifar100_2", "forgetting_cifar10_2", "forgetting_tinyimg_2"]
+    matrices = ["matrices_networks", "matrices_scores", "matrices_tasks", "memory_cifar100_2", "memory_cifar10_2"]
     assert [file.stem for file in files] == [
-        "bars_cifar100_5", "bars_cifar10_5", "bars_tinyimg_10", "heatmap_cifar100_20_5k", "heatmap_cifar100_2_10k",
-        "heatmap_cifar100_2_1k", "heatmap_cifar10_5_5k", "heatmap_methods_500", "heatmap_tinyimg_2_20k",
-        *(small if scale == "small" else []), "table1"]
+        "bars_cifar100_5", "bars_cifar10_5", "bars_tinyimg_10", *forgetting, "heatmap_cifar100_20_5k",
+        "heatmap_cifar100_2_10k", "heatmap_cifar100_2_1k", "heatmap_cifar10_5_5k", "heatmap_methods_500",
+        "heatmap_tinyimg_2_20k", *matrices, *(small if scale == "small" else []), "table1"]
     for file in files:
         assert re.search(rf"^name: {scale}_{file.stem}$", file.read_text(), re.MULTILINE)
         assert f"mammoth-sbs sweep configs/{scale}/{file.name}" in file.read_text()
