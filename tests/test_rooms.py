@@ -15,8 +15,9 @@ from mammoth_sbs import _HOMES
 from tests.conftest import REPO
 
 PACKAGE = REPO / "mammoth_sbs"
-GROUND = {"errors", "few", "files", "metrics", "moved", "parser", "random_state", "result", "values",
+GROUND = {"errors", "few", "files", "metrics", "moved", "packages", "parser", "random_state", "result", "values",
           "watch"}  # what everybody may use
+ADAPTERS = {"avalanche": {"torch", "avalanche"}}  # one file each: the core and another library, nothing of Mammoth
 MAY_IMPORT = {  # room: rooms it may import
     "core": set(),
     "host": set(),
@@ -53,7 +54,7 @@ def imported(file: Path) -> set[str]:
 def test_every_room_has_its_rule() -> None:
     assert set(rooms()) == set(MAY_IMPORT)
     loose = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
-    assert loose == GROUND, "a module that belongs to no room"
+    assert loose == GROUND | set(ADAPTERS), "a module that belongs to no room"
 
 
 @pytest.mark.parametrize("room", sorted(MAY_IMPORT))
@@ -68,6 +69,14 @@ def test_nothing_flows_backwards(room: str) -> None:
 def test_the_ground_floor_imports_no_room(name: str) -> None:
     ours = {module.split(".")[1] for module in imported(PACKAGE / f"{name}.py") if module.startswith("mammoth_sbs.")}
     assert ours <= GROUND
+
+
+@pytest.mark.parametrize("name", sorted(ADAPTERS))
+def test_an_adapter_knows_the_core_and_its_library(name: str) -> None:
+    found = imported(PACKAGE / f"{name}.py")
+    ours = {module.split(".")[1] for module in found if module.startswith("mammoth_sbs.")}
+    others = {module.split(".")[0] for module in found} - set(sys.stdlib_module_names) - {"mammoth_sbs"}
+    assert ours <= GROUND | {"core"} and others <= ADAPTERS[name]
 
 
 @pytest.mark.parametrize("room", sorted(ELSEWHERE))

@@ -13,6 +13,7 @@ from types import ModuleType
 
 from mammoth_sbs.errors import UserError, reason
 from mammoth_sbs.host.data import accept_exported
+from mammoth_sbs.packages import import_torchvision
 from mammoth_sbs.parser import spelled
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "vendor" / "mammoth"
@@ -28,28 +29,6 @@ def root() -> Path:
 def is_embedded() -> bool:
     """Whether the `models` in use are the embedded host's: a patched checkout works without `MAMMOTH_ROOT`."""
     return Path(str(sys.modules["models"].__file__)).parent.parent == EMBEDDED
-
-
-def import_torchvision() -> ModuleType:
-    """torchvision, even beside a CPU build of torch, where its compiled operators do not load.
-
-    Only its Python parts are needed; it asks for the schemas of two operators while importing. They are declared if
-    they are missing, and only then: where the operators do load, a second declaration would be an error.
-    """
-    try:
-        import torchvision
-    except RuntimeError:
-        import torch
-
-        library = torch.library.Library("torchvision", "FRAGMENT")
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _keep.append(library)
-        import torchvision
-    return torchvision
-
-
-_keep: list = []  # an operator library lives as long as its object
 
 
 def check(folder: Path) -> None:

@@ -170,7 +170,7 @@ def mammoth_accepts(name: str, base: Path) -> str:
         return f"no ({missing[0]} is missing)" if missing else f"yes{', with MAMMOTH_ROOT (not all classes)' * some}"
     if manifest:
         return "yes, with MAMMOTH_ROOT (exported, so torchvision's check sums are not right)"
-    from mammoth_sbs.host import import_torchvision
+    from mammoth_sbs.packages import import_torchvision
 
     cls = getattr(import_torchvision().datasets, name.upper())
     good = cls._check_integrity(type("At", (), {"root": str(folder.parent), "base_folder": folder.name,
