@@ -21,7 +21,7 @@ NOT_OF_THE_RUN = {"command", "loadcheck", "start_from", "stop_after", "savecheck
                   "results_path", "checkpoint_path", "device", "num_workers", "non_verbose", "disable_log",
                   "enable_other_metrics", "eval_epochs", "shared_first_task", "tensorboard", "wandb_entity",
                   "wandb_project", "wandb_name", "sbs_record", "sbs_record_every", "sbs_record_scores",
-                  "sbs_record_tasks", "extra_models", "resume"}
+                  "sbs_record_tasks", "extra_models", "resume", "weights"}  # the latter is known by its digest
 # they choose from it when it has been learned, or are about the tasks after it
 NOT_OF_THE_FIRST_TASK = {"sampler", "sbs_score", "sbs_q", "sbs_s", "sbs_grid", "sbs_tune", "sbs_tune_epochs",
                          "lr_later", "second_task"}

@@ -23,6 +23,7 @@ from mammoth_sbs.experiments.runs import Run, resolve, share
 from mammoth_sbs.experiments.schema import digest
 from mammoth_sbs.experiments.store import Store, read_results, version
 from mammoth_sbs.experiments.worker import Failure, trial
+from mammoth_sbs.models import load_host
 from mammoth_sbs.result import NOT_OF_THE_FIRST_TASK
 
 
@@ -31,6 +32,7 @@ def check(config: Config, runs: list[Run], executor: Executor) -> None:
     points = {id(run.point): run for run in runs}
     if not points:
         return
+    prepare(config, list(points.values()))
     print(f"checking {len(points)} points of the grid", file=sys.stderr, flush=True)
     found = executor.call(trial, [run.words() for run in points.values()])
     if isinstance(found, Failure):
@@ -38,6 +40,17 @@ def check(config: Config, runs: list[Run], executor: Executor) -> None:
     for run, message in zip(points.values(), found, strict=True):
         if message:
             raise config.blame(run.point.flags, message)
+
+
+def prepare(config: Config, runs: list[Run]) -> None:
+    """The features of frozen trunks, computed once and in view before any worker wants them."""
+    host = load_host()
+    for run in runs:
+        if run.args.get("frozen"):
+            try:
+                host.prepare(host.parse_args(run.words()))
+            except UserError as e:
+                raise config.blame(run.point.flags, str(e)) from None
 
 
 class Progress:

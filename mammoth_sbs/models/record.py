@@ -281,8 +281,9 @@ def class_names(dataset: Any) -> dict[str, np.ndarray]:
 
 
 def keys(images: Tensor) -> Iterable[bytes]:
-    """A digest of each picture, the same for bytes and for the floats that hosts make of them."""
-    pixels = images.cpu() if images.dtype == torch.uint8 else (images.cpu() * 255).round().to(torch.uint8)
+    """A digest of each picture, the same for bytes and for the floats that hosts make of them; features have rows."""
+    as_it_is = images.dtype == torch.uint8 or images.dim() == 2
+    pixels = images.cpu() if as_it_is else (images.cpu() * 255).round().to(torch.uint8)
     return (hashlib.blake2b(picture.numpy().tobytes(), digest_size=16).digest() for picture in pixels)
 
 

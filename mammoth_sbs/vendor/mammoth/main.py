@@ -19,7 +19,8 @@ from mammoth_sbs.parser import program, spelled  # noqa: E402
 from mammoth_sbs.watch import say, warn  # noqa: E402
 
 import datasets  # noqa: E402
-from backbone import REGISTERED_BACKBONES, backbone_flags, get_backbone  # noqa: E402
+from backbone import REGISTERED_BACKBONES, backbone_flags, get_backbone, known_backbone  # noqa: E402
+from backbone.pretrained import digest_of_weights  # noqa: E402
 from datasets.utils.continual_dataset import ContinualDataset  # noqa: E402
 from models import add_models, get_model, get_model_names  # noqa: E402
 from models.utils.continual_model import ContinualModel  # noqa: E402
@@ -82,8 +83,8 @@ def build_parser(cmd: list[str]) -> flags.ArgumentParser:
                             "yourself")
         defaults |= best
     origins |= {key: f"{name}'s best config" for key, value in best.items() if defaults.get(key) == value}
-    known.backbone = flags.one_of("backbone", REGISTERED_BACKBONES,
-                                  known.backbone or saved.get("backbone") or defaults["backbone"])
+    known.backbone = known_backbone(known.backbone or saved.get("backbone") or defaults["backbone"])
+    flags.one_of("backbone", REGISTERED_BACKBONES, known.backbone)
     defaults["backbone"] = known.backbone
     flags.add_experiment_args(parser, defaults.get("n_tasks", datasets.get_dataset_names()[known.dataset].N_TASKS))
     flags.add_management_args(parser)
@@ -167,7 +168,9 @@ def parse_args(cmd: list[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(cmd)
     args.model = args.model.replace("_", "-")
     args.dataset = args.dataset.replace("_", "-")
-    args.backbone = args.backbone.replace("_", "-")
+    args.backbone = known_backbone(args.backbone)
+    if getattr(args, "weights", None):  # wherever the file lies
+        args.weights_code = digest_of_weights(args)[:12]
     if args.lr_scheduler == "None":
         args.lr_scheduler = None
     if args.lr_scheduler == "multisteplr" and not args.lr_milestones:
@@ -193,6 +196,13 @@ def parse_args(cmd: list[str] | None = None) -> argparse.Namespace:
     args.command = f"{program()} " + flags.command_line(args, parser)
     logging.debug(args)
     return args
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """Put into the cache what the run will look for there: decoded images, features of a frozen trunk."""
+    base_path(args.base_path)
+    get_device(args.device)
+    datasets.get_dataset(args)
 
 
 def initialize(args: argparse.Namespace | None = None,

@@ -17,7 +17,15 @@ from mammoth_sbs.values import at_least
 from utils import flags_of
 
 REGISTERED_BACKBONES: dict[str, Callable[..., MammothBackbone]] = {}
-WIDTHS = {"num_filters": at_least(1, 1024), "mlp_hidden_size": at_least(1, 16384)}  # beyond, no memory holds them
+WIDTHS = {"num_filters": at_least(1, 1024), "mlp_hidden_size": at_least(1, 16384),  # beyond, no memory holds them
+          "head_hidden": at_least(0, 16384), "image_size": at_least(8, 1024)}
+HELP = {  # of flags whose name does not say it
+    "pretrained": "1: begin with the weights that it was trained to before",
+    "weights": "begin with the weights in this file, a state_dict as .pth or .safetensors (default: none)",
+    "image_size": "images are resized to this many pixels for it",
+    "frozen": "1: it does not learn; its features are computed once per data set and kept, and a head on them learns",
+    "head_hidden": "with --frozen 1: width of the head's hidden layer; 0: no hidden layer",
+}
 
 
 class MammothBackbone(nn.Module):
@@ -96,7 +104,15 @@ def backbone_flags(name: str) -> dict[str, tuple[Any, Any]]:
 
 def get_backbone_class(name: str) -> Callable[..., MammothBackbone]:
     """The function that builds the network `name`."""
-    return REGISTERED_BACKBONES[name.replace("_", "-").lower()]
+    return REGISTERED_BACKBONES[known_backbone(name)]
+
+
+def known_backbone(name: str) -> str:
+    """`name` as it is registered; a network of timm, whose names are timm's own, is registered when it is asked for."""
+    if name.startswith("timm:"):
+        importlib.import_module("backbone.pretrained").register_timm(name)
+        return name
+    return name.replace("_", "-").lower()
 
 
 def get_backbone(args: Namespace, input_shape: tuple[int, int, int] | None = None) -> MammothBackbone:

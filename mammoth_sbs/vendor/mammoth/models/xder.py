@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mammoth_sbs.errors import UserError
 from mammoth_sbs.values import at_least, number
 
 from datasets.utils.continual_dataset import ContinualDataset
@@ -75,6 +76,9 @@ class XDer(ReplayModel):
         self.register_buffer("update_counter", torch.zeros(self.args.buffer_size))  # in checkpoints within a task
         denormalize = self.dataset.get_denormalization_transform()
         self.gpu_augmentation = StrongAugment(Normalize(denormalize.mean, denormalize.std))
+        if self.dataset.frozen and (self.args.lambd or self.args.dp_weight):
+            raise UserError("--frozen 1: X-DER's consistency loss compares augmented images, and there are features "
+                            "only; give --lambd 0 --dp_weight 0, X-DER without that loss")
 
     def transplant(self, old: Tensor, new: Tensor, labels: Tensor, first_task: int, n_tasks: int) -> Tensor:
         """`old` logits with the columns of some tasks taken from `new`, scaled so that the true class stays on top."""
@@ -152,7 +156,20 @@ class XDer(ReplayModel):
         """Prepare the heads of tasks to come: consistent under augmentation, and below the present ones."""
         args, cpt, t = self.args, self.cpt, self.current_task
         first = (t + 1) * cpt
-        n_stored = 0
+        loss = outputs.new_zeros(()) if self.dataset.frozen else self.consistency(labels, not_aug)
+        if args.future_constraint:
+            bad, good = outputs[:, first:], outputs[:, t * cpt : first]
+            if replayed is not None:
+                old_outputs, old_labels = replayed
+                own = old_outputs.view(len(old_outputs), -1, cpt)[torch.arange(len(old_labels)), old_labels // cpt]
+                bad, good = torch.cat([bad, old_outputs[:, first:]]), torch.cat([good, own])
+            loss = loss + args.constr_eta * hinge(bad.max(1).values, good.max(1).values, args.constr_margin)
+        return loss
+
+    def consistency(self, labels: Tensor, not_aug: Tensor) -> Tensor:
+        """Of the heads of tasks to come, under augmentation of the stream's and of stored images."""
+        args, cpt = self.args, self.cpt
+        first, n_stored = (self.current_task + 1) * cpt, 0
         if not self.buffer.is_empty():
             _, x, y, stored, _ = self.buffer.get_data(args.simclr_batch_size, return_index=True, device=self.device)
             not_aug, labels, n_stored = torch.cat([x, not_aug]), torch.cat([y, labels]), len(x)
@@ -167,13 +184,6 @@ class XDer(ReplayModel):
             loss = loss + args.dp_weight * torch.stack([
                 similarity_preserving(head[:n_stored, view], kept[h])
                 for h, head in enumerate(heads) for view in range(args.simclr_num_aug)]).mean()
-        if args.future_constraint:
-            bad, good = outputs[:, first:], outputs[:, t * cpt : first]
-            if replayed is not None:
-                old_outputs, old_labels = replayed
-                own = old_outputs.view(len(old_outputs), -1, cpt)[torch.arange(len(old_labels)), old_labels // cpt]
-                bad, good = torch.cat([bad, old_outputs[:, first:]]), torch.cat([good, own])
-            loss = loss + args.constr_eta * hinge(bad.max(1).values, good.max(1).values, args.constr_margin)
         return loss
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:

@@ -17,7 +17,7 @@ from mammoth_sbs.parser import Parser, spelled, suggest
 from mammoth_sbs.values import SEED, at_least, number, text
 
 import datasets
-from backbone import REGISTERED_BACKBONES, backbone_flags
+from backbone import HELP, REGISTERED_BACKBONES, backbone_flags
 from datasets.utils.tasks import SECOND_TASKS
 from utils import binary_to_boolean_type as binary
 
@@ -54,7 +54,7 @@ def of_others(flag: str, parser: argparse.ArgumentParser) -> str:
 
 def one_of(flag: str, known: Iterable[str], given: str) -> str:
     """`given`, if it is known (`_` and `-` are the same)."""
-    name = given.replace("_", "-")
+    name = given if given in known else given.replace("_", "-")
     if name not in known:
         hint = suggest(name, known) or "."
         raise UserError(f"--{flag} {given}: not known{hint} There are: {', '.join(sorted(known))}")
@@ -184,7 +184,7 @@ def add_flags(parser: argparse.ArgumentParser, title: str, found: dict[str, tupl
         if not any(action.dest == name for action in parser._actions):
             required = default is inspect.Parameter.empty
             group.add_argument(f"--{name}", type=kind, default=None if required else default, required=required,
-                               help=f"of {title.split()[-1]}")
+                               help=HELP.get(name, f"of {title.split()[-1]}"))
 
 
 def command_line(args: argparse.Namespace, parser: ArgumentParser) -> str:

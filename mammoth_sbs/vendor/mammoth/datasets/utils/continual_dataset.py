@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.few import per_class
 
+from datasets.utils.features import features_of
 from datasets.utils.sources import Images, load
 from datasets.utils.tasks import ROTATIONS, check_second_task, custom_class_order, make_second_task
 from utils.augmentations import Augment, DeNormalize, Normalize, to_float
@@ -21,7 +22,7 @@ from utils.conf import base_path
 
 
 class MammothDatasetWrapper:
-    """One task's images as one uint8 tensor, with labels, places in the whole data set, and extra fields."""
+    """A task's images as one uint8 tensor, or their features, with labels, places in the data set, and extra fields."""
 
     def __init__(self, data: Tensor, targets: Tensor, indexes: np.ndarray, transform: Augment) -> None:
         self.data, self.targets, self.indexes, self.transform = data, targets, indexes, transform
@@ -49,7 +50,8 @@ class MammothDatasetWrapper:
         """`(inputs, labels, not_aug_inputs, *extra fields)` of some examples."""
         extra = (self._field(name, index) for name in self.extra_return_fields)
         inputs = self.transform(self.data[index], generator)
-        return (inputs, self.targets[index], self.not_augmented(index), *extra)
+        not_aug = inputs if self.data.is_floating_point() else self.not_augmented(index)  # features are as they are
+        return (inputs, self.targets[index], not_aug, *extra)
 
     def not_augmented(self, index: Tensor) -> Tensor:
         """The same images without augmentation, between 0 and 1."""
@@ -102,6 +104,9 @@ class ContinualDataset:
     def __init__(self, args: Namespace) -> None:
         self.args = args
         self.source = load(self.SOURCE, base_path())
+        self.frozen = bool(getattr(args, "frozen", False))  # the trunk: images are its features
+        if self.frozen or getattr(args, "pretrained", False) or getattr(args, "weights", None):
+            self.use_trunk(args)
         found = len(self.source.classes)
         if args.max_classes is not None and not 1 < args.max_classes <= found:
             raise UserError(f"--max_classes {args.max_classes}: {self.NAME} has {found} classes; give 2 to {found}")
@@ -114,6 +119,9 @@ class ContinualDataset:
         self.N_CLASSES_PER_TASK = self.N_CLASSES // self.N_TASKS
         self.input_shape = self.source.train.images.shape[1:]
         self.class_order = np.arange(found)
+        if args.second_task == ROTATIONS and self.frozen:
+            raise UserError(f"--second_task {ROTATIONS}: it turns images, and --frozen 1 keeps features only; leave "
+                            "one of the two out")
         if args.second_task:
             check_second_task(args, self.N_TASKS, self.N_CLASSES_PER_TASK, self.input_shape[1:])
         if args.custom_class_order:
@@ -124,6 +132,14 @@ class ContinualDataset:
         self.train_loader: TaskLoader
         self.test_loaders: list[TaskLoader] = []
         self.c_task = -1
+
+    def use_trunk(self, args: Namespace) -> None:
+        """For a network that was trained before: images as it saw them then, or, if it is frozen, its features."""
+        from backbone.pretrained import normalization  # which imports this package
+
+        self.MEAN, self.STD = normalization(args)
+        if self.frozen:
+            self.source, self.MEAN, self.STD = features_of(self.source, self.SOURCE, args), None, None
 
     def train_counts(self) -> np.ndarray:
         """How many images there are to train on, by class: without those held out by `--validation`."""
@@ -172,7 +188,9 @@ class ContinualDataset:
         return DeNormalize(self.MEAN or (0.0,) * channels, self.STD or (1.0,) * channels)
 
     def get_transform(self) -> Augment:
-        """The augmentation of training, for batches."""
+        """The augmentation of training, for batches; features have none."""
+        if self.frozen:
+            return Augment(None)
         return Augment(self.get_normalization_transform(), self.PADDING, self.FLIP)
 
     @staticmethod
@@ -212,7 +230,9 @@ def store_masked_loaders(train: Images, test: Images, setting: ContinualDataset)
     test_rows = test_rows[(test_labels[test_rows] >= first) & (test_labels[test_rows] < end)]
 
     def wrap(data: np.ndarray, labels: np.ndarray, rows: np.ndarray, transform: Augment) -> MammothDatasetWrapper:
-        return MammothDatasetWrapper(torch.from_numpy(data[rows]), torch.from_numpy(labels[rows]), rows, transform)
+        images = torch.from_numpy(data[rows])
+        images = images.float() if setting.frozen else images  # in the cache, features have half precision
+        return MammothDatasetWrapper(images, torch.from_numpy(labels[rows]), rows, transform)
 
     train_set = wrap(train.images, labels, rows, setting.get_transform())
     test_set = wrap(test_data, test_labels, test_rows, Augment(setting.get_normalization_transform()))

