@@ -16,7 +16,7 @@ COMMANDS = {
     "demo": "SBS beside its alternatives on real digits, in less than a minute",
     "run": "train a model, as `python main.py` does",
     "doctor": "what is installed and found, and what to do about what is not",
-    "data": "which data sets are there and who accepts them; write them as torchvision's and Mammoth's files",
+    "data": "look at pictures of your own; which data sets are there, and write them as torchvision's files",
     "tune": "choose q and s by the rotation task",
     "sweep": "run a grid of experiments, again and again until it is done",
     "pack": "make one file of the runs of a sweep",

@@ -14,9 +14,14 @@ def test_pictures(args: dict[str, Any], base_path: str, places: np.ndarray) -> t
     the names of their classes."""
     load_host()
     import datasets
+    from datasets.utils.own import BETWEEN, Options, load_own
     from datasets.utils.sources import load
 
-    source = load(datasets.get_dataset_names()[args["dataset"]].SOURCE, base_path)
+    if args["dataset"] == "seq-folder":
+        source = load_own(Options(*(args[name] for name in vars(Options("")))), base_path, print)[1]
+        source = source._replace(classes=[name.replace(BETWEEN, "/") for name in source.classes])
+    else:
+        source = load(datasets.get_dataset_names()[args["dataset"]].SOURCE, base_path)
     split = source.train if args.get("validation") else source.test
     images = np.stack([np.moveaxis(split.images[place], 0, -1) for place in places])
     return images, [source.classes[split.labels[place]] for place in places]

@@ -26,7 +26,7 @@ from mammoth_sbs.files import clean, try_to_write, write_atomically, write_somew
 from mammoth_sbs.values import Unfit
 
 NOT_IN_A_RUN = ("commands", "configs", "examples", "experiments", "figures", "host/doctor.py", "moved.py",
-                "__main__.py")  # no run executes it
+                "__main__.py", "avalanche.py")  # no run executes it
 SAME_NUMBERS = Path(__file__).with_name("versions.txt")
 FIRST_FLAGS = frozenset({  # of version 0.1: always part of what a run is
     "align_bn", "alpha", "as_paper", "backbone", "batch_size", "beta", "buffer_size", "constr_eta",

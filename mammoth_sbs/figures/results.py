@@ -22,7 +22,8 @@ SETTINGS = {"task_il": "Task-IL", "class_il": "Class-IL"}
 METHODS = {"er": "ER", "der": "DER", "derpp": "DER++", "xder": "X-DER", "gem": "GEM", "agem": "A-GEM", "rpc": "RPC",
            "fdr": "FDR", "sgd": "SGD", "joint": "Joint"}
 DATASETS = {"seq-cifar10": "CIFAR-10", "seq-cifar100": "CIFAR-100", "seq-tinyimg": "TinyImageNet",
-            "seq-mnist": "MNIST", "seq-digits": "Digits"}
+            "seq-mnist": "MNIST", "seq-digits": "Digits", "seq-fashion": "Fashion-MNIST",
+            "seq-quickdraw": "Quick, Draw!"}
 SAMPLERS = {"uniform": "Random", "max-entropy": "Max entropy", "ipm": "IPM", "gss": "GSS", "herding": "Herding",
             "lars": "LARS"}  # as Table 1 calls them, in its order
 STOCK, UNIFORM, FIXED, TUNED, NONE_LEFT_OUT = "stock", "uniform", "SBS-fix", "SBS", "SBS q=0 s=0"
@@ -93,6 +94,8 @@ class Run:
     def dataset(self) -> str:
         """The paper's name of the split, such as CIFAR-100-20."""
         name = self.args["dataset"]
+        if name == "seq-folder":
+            name = Path(self.args["data"]).stem
         return f"{DATASETS.get(name, name)}-{len(self.record['results']['task_il']['matrix'])}"
 
     @property

@@ -178,6 +178,60 @@ def mammoth_accepts(name: str, base: Path) -> str:
     return "yes" if good else "no (not the original files: see mammoth-sbs data export)"
 
 
+# ---- a user's own
+
+
+def look(options: Any, base: str, n_tasks: int | None = None, class_order: str | None = None) -> Iterator[str]:
+    """What `--dataset seq-folder` would find, every picture decoded: a line each for what a user should know."""
+    import numpy as np
+
+    from datasets.seq_folder import usual_tasks
+    from datasets.utils.own import collect, place_of, split, survey
+    from datasets.utils.tasks import class_order_file
+
+    it = collect(options, base)
+    seen = survey(it, whole=True)
+    given = "with a test split" if it.test is not None else \
+        f"without a test split: {100 * options.test_share:g} % of each class, drawn by seed {options.split_seed}"
+    yield f"{place_of(options.data, base)}: {it.kind}, {given}"
+    for line in seen.broken:
+        yield f"  broken: {line}"
+    if not seen.sizes:
+        raise UserError(f"--data {options.data}: none of its {len(it)} pictures can be read")
+    shape = seen.shape(options.size)
+    yield f"  {len(it)} pictures, {seen.fitting(shape, options.fit)}; {'colour' if seen.colour else 'grey'}"
+    test = split(it, options)
+    classes, groups = len(it.classes), max(len(it.domains), 1)
+    counts = [np.bincount(it.groups[part], minlength=classes * groups) for part in (~test, test)]
+    head = "class" if it.domain is None else "domain/class"
+    width = max(len(head), *(len(it.title(i)) for i in range(classes * groups)))
+    yield f"  {head:{width}}  training  test"
+    for i in range(classes * groups):
+        yield f"  {it.title(i):{width}}  {counts[0][i]:8}  {counts[1][i]:4}" + "  not there" * (not counts[0][i])
+    flags = "".join(f" --{name} {value}" for name, value, usual in (
+        ("size", options.size, None), ("fit", options.fit, "crop"), ("domains", options.domains, None),
+        ("test_share", options.test_share, 0.2), ("split_seed", options.split_seed, 0),
+        ("n_tasks", n_tasks, None), ("class_order", class_order, None)) if value != usual)
+    order = np.argsort(class_order_file(class_order, it.classes, classes)) if class_order else range(classes)
+    names = [it.classes[i] for i in order]
+    if it.domain is not None:
+        yield f"  {len(it.domains)} tasks, a domain each, of the same {classes} classes: {', '.join(it.domains)}"
+    else:
+        tasks = n_tasks or usual_tasks(classes)
+        if classes % tasks:
+            fits = [str(n) for n in range(1, classes + 1) if classes % n == 0]
+            raise UserError(f"--n_tasks {tasks} does not divide the {classes} classes; use one of {', '.join(fits)}")
+        each = classes // tasks
+        yield f"  {tasks} task{'s' * (tasks > 1)}:"
+        for i in range(tasks):
+            yield f"    {i + 1}: {', '.join(names[i * each : (i + 1) * each])}"
+    if seen.broken:
+        count = len(seen.broken)
+        raise UserError(f"--data {options.data}: {count} broken picture{'s' * (count > 1)}, see above; a run would "
+                        "stop at the first: replace them, or take them out")
+    yield f"  run: mammoth-sbs run --model er_sbs --dataset seq-folder --data {options.data}{flags}"
+
+
 def listing(base: Path) -> Iterator[tuple[str, str]]:
     """Every data set of the embedded host, what is there of it, and who accepts that."""
     from datasets.utils.formats import find

@@ -27,13 +27,19 @@ class ClassQuota(SpeedSampled):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self.args.buffer_size < self.num_classes:
+        least = self.num_classes * (self.n_tasks if self.by_domain else 1)
+        if self.args.buffer_size < least:
             raise UserError(f"--buffer_size {self.args.buffer_size}: {self.stock} gives each of the {self.num_classes} "
-                            f"classes a quota; give at least {self.num_classes}")
+                            f"classes a quota{' in each domain' * self.by_domain}; give at least {least}")
+
+    @property
+    def by_domain(self) -> bool:
+        """Whether all tasks have the same classes: then it is a class of a domain that has a quota."""
+        return getattr(self.dataset, "SETTING", "") == "domain-il"
 
     def old_quota(self) -> int:
         """How many examples of an old class the stock method keeps at the end of this task."""
-        return self.args.buffer_size // self.n_seen_classes
+        return self.args.buffer_size // (self.n_seen_classes * (self.current_task + 1 if self.by_domain else 1))
 
     def new_quota(self) -> int:
         """How many examples of a new class it takes at the most: the room left, divided among them and rounded up."""
@@ -48,7 +54,10 @@ class ClassQuota(SpeedSampled):
         chosen = chosen[torch.argsort(rank_in_class(task.labels[chosen]), stable=True)]
         view = View(dataset, self.loader(dataset.train_loader.dataset, chosen))
         super(SpeedSampled, self).end_task(view)
-        taken = torch.bincount(self.buffer.labels[: len(self.buffer)].cpu(), minlength=self.n_seen_classes)
+        labels = self.buffer.labels[: len(self.buffer)].cpu()
+        if self.by_domain:
+            labels = labels[self.buffer.task_labels[: len(self.buffer)].cpu() == self.current_task]
+        taken = torch.bincount(labels, minlength=self.n_seen_classes)
         classes = task.labels[chosen]
         return chosen[rank_in_class(classes) < taken[classes]]  # first come, first served
 

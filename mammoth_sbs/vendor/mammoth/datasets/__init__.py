@@ -26,9 +26,10 @@ def register_dataset(name: str) -> Callable[[type[ContinualDataset]], type[Conti
     return register
 
 
-def dataset_flags(name: str) -> dict[str, tuple[Any, Any]]:
-    """Flags of a data set, each with its default and the type of its value."""
-    return flags_of(get_dataset_names()[name].__init__, "self", "args")
+def dataset_flags(name: str) -> dict[str, tuple[Any, ...]]:
+    """Flags of a data set, each with its default, the type of its value, and its help if it has one."""
+    cls = get_dataset_names()[name]
+    return {**flags_of(cls.__init__, "self", "args"), **cls.FLAGS}
 
 
 def get_dataset_names() -> dict[str, type[ContinualDataset]]:
@@ -47,5 +48,5 @@ def get_dataset_config_names(dataset: str) -> list[str]:
 
 def get_dataset(args: Namespace) -> ContinualDataset:
     """The data set that `args` asks for."""
-    flags = {name: getattr(args, name) for name in dataset_flags(args.dataset)}
-    return get_dataset_names()[args.dataset](args, **flags)
+    cls = get_dataset_names()[args.dataset]
+    return cls(args, **{name: getattr(args, name) for name in dataset_flags(args.dataset) if name not in cls.FLAGS})

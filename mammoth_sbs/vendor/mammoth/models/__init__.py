@@ -92,4 +92,9 @@ def _classes(file: Path) -> list[type[ContinualModel]]:
 def get_model(args: Namespace, backbone: MammothBackbone, loss: Callable, transform: Transform | None,
               dataset: ContinualDataset) -> ContinualModel:
     """The method that `args` asks for."""
-    return get_model_names()[args.model](backbone, loss, args, transform, dataset)
+    cls = get_model_names()[args.model]
+    if dataset.SETTING == "domain-il" and "domain-il" not in cls.COMPATIBILITY:
+        able = [name for name, it in get_model_names().items() if "domain-il" in it.COMPATIBILITY]
+        raise UserError(f"--model {args.model}: is made for tasks with classes of their own, and with --domains all "
+                        f"tasks have the same; take one of {', '.join(able)}")
+    return cls(backbone, loss, args, transform, dataset)

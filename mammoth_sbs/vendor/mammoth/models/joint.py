@@ -28,7 +28,7 @@ class Joint(Sgd):
         if self.current_task < self.n_tasks - 1:
             return
         whole = copy(dataset)
-        whole.c_task, whole.test_loaders, whole.N_CLASSES_PER_TASK = -1, [], dataset.N_CLASSES
+        whole.c_task, whole.test_loaders, whole.N_CLASSES_PER_TASK, whole.domains = -1, [], dataset.N_CLASSES, None
         whole.get_data_loaders()
         whole.test_loaders = dataset.test_loaders  # the same images, which need not be there twice
         self.opt, self.waiting = self.get_optimizer(), False

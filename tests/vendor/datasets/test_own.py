@@ -1,0 +1,376 @@
+"""A user's own pictures: trees, parquet files and arrays that the tests make, in `--dataset seq-folder`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from mammoth_sbs import train
+from mammoth_sbs.commands.data import main as data_command
+from mammoth_sbs.errors import UserError
+from tests.vendor.datasets.conftest import png, write
+
+from datasets.utils.own import Options, as_pictures, collect, load_own, split
+
+METHODS = ("er", "der", "derpp", "xder", "gem", "agem", "rpc", "fdr")
+
+
+def picture(colour: bool, width: int, height: int, level: int) -> np.ndarray:
+    """Of one level, so that resizing does not change it; the left half darker."""
+    image = np.full((height, width, 3) if colour else (height, width), level, np.uint8)
+    image[:, : width // 2] //= 2
+    return image.transpose(2, 0, 1) if colour else image
+
+
+def tree(top: Path, counts: dict[str, int], colour: bool = True, sizes: Sequence[tuple] = ((12, 12),)) -> Path:
+    """<class>/*.png with so many pictures each; a class is told by its level."""
+    for c, (name, count) in enumerate(counts.items()):
+        for i in range(count):
+            write(top / name / f"{i}.png", png(picture(colour, *sizes[i % len(sizes)], 40 * c + 30)))
+    return top
+
+
+def load(data: Path, **options: Any) -> Any:
+    return load_own(Options(str(data), **options), ".", lambda line: None)
+
+
+def run(model: str, data: Path, **flags: Any) -> Any:
+    more = {"buffer_size": 24} if model != "sgd" and model != "joint" else {}
+    flags = {"backbone": "mnistmlp", "n_epochs": 2, "lr": 0.05, "batch_size": 8, "seed": 0, **more, **flags}
+    return train(model, "seq-folder", data=str(data), **flags)
+
+
+# ---- what is found
+
+
+def test_a_tree_with_and_without_a_test_split(base: Path) -> None:
+    tree(base / "a" / "train", {"cat": 4, "dog": 6})
+    tree(base / "a" / "test", {"cat": 2, "dog": 1})
+    it, source = load(base / "a")
+    assert it.kind == "a folder tree" and source.classes == ["cat", "dog"]
+    assert source.train.labels.tolist() == [0] * 4 + [1] * 6 and source.test.labels.tolist() == [0, 0, 1]
+    assert source.train.images.shape == (10, 3, 12, 12) and set(source.train.images[5].ravel().tolist()) == {70, 35}
+    tree(base / "b", {"cat": 10, "dog": 5})
+    _, source = load(base / "b", test_share=0.2)
+    assert np.bincount(source.test.labels).tolist() == [2, 1] and np.bincount(source.train.labels).tolist() == [8, 4]
+
+
+def test_the_split_is_the_seeds_alone(base: Path) -> None:
+    tree(base / "a", {"cat": 20, "dog": 20})
+    parts = [split(collect(Options(str(base / "a"), split_seed=seed), "."), Options("a", split_seed=seed))
+             for seed in (0, 0, 1)]
+    assert np.array_equal(parts[0], parts[1]) and not np.array_equal(parts[0], parts[2])
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sizes=st.lists(st.integers(2, 30), min_size=2, max_size=5), share=st.floats(0.01, 0.99), seed=st.integers(0, 99))
+def test_every_class_is_in_both_parts_however_unequal(sizes: list[int], share: float, seed: int) -> None:
+    from datasets.utils.own import Collection
+
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    it = Collection("", [], labels, [str(i) for i in range(len(sizes))], lambda rows: iter(()))
+    test = split(it, Options("x", test_share=share, split_seed=seed))
+    for c, size in enumerate(sizes):
+        count = int(test[labels == c].sum())
+        assert 1 <= count < size and abs(count - share * size) <= 1
+
+
+@pytest.mark.parametrize("fit", ["crop", "stretch"])
+def test_any_size_becomes_one_and_it_is_said_how(base: Path, fit: str) -> None:
+    tree(base / "a", {"cat": 4, "dog": 4}, sizes=((40, 20), (9, 9)))
+    said: list[str] = []
+    _, source = load_own(Options(str(base / "a"), size=16, fit=fit), ".", said.append)
+    assert source.train.images.shape[1:] == (3, 16, 16)
+    assert "9 x 9 to 40 x 20, resized to 16 x 16" in said[0] and ("middle cut out" in said[0]) == (fit == "crop")
+    wide = next(image for image, label in zip(*source.train, strict=True) if label == 1)
+    assert {int(wide[0, 8, 2]), int(wide[0, 8, 13])} == {35, 70}  # dark on the left, whichever way
+    _, source = load(base / "a")
+    assert source.train.images.shape[1:] == (3, 64, 64)
+    tree(base / "b", {"cat": 4, "dog": 4}, sizes=((20, 30),))
+    assert load(base / "b")[1].train.images.shape[1:] == (3, 30, 20), "one size: as it is"
+
+
+def test_grey_stays_grey_unless_there_is_colour(base: Path) -> None:
+    tree(base / "a", {"cat": 4, "dog": 4}, colour=False)
+    assert load(base / "a")[1].train.images.shape[1:] == (1, 12, 12)
+    deep = Image.fromarray(np.full((12, 12), 257 * 90, np.uint16))
+    deep.save(base / "a" / "dog" / "0.png")
+    assert int(load(base / "a", split_seed=3)[1].train.images.max()) <= 90, "16 bits become 8, not white"
+    write(base / "a" / "dog" / "1.png", png(picture(True, 12, 12, 9)))
+    assert load(base / "a")[1].train.images.shape[1:] == (3, 12, 12)
+
+
+def test_a_phones_pictures_are_turned_upright(base: Path) -> None:
+    tree(base / "a", {"cat": 2, "dog": 2})
+    image, exif = Image.fromarray(picture(True, 12, 12, 200).transpose(1, 2, 0)), Image.Exif()
+    exif[0x0112] = 3  # upside down: dark on the right
+    for i in range(2):
+        image.save(base / "a" / "dog" / f"{i}.png", exif=exif)
+    dog = next(x for x, y in zip(*load(base / "a")[1].train, strict=True) if y == 1)
+    assert int(dog[0, 5, 1]) == 200 and int(dog[0, 5, 10]) == 100
+
+
+def hub_parquet(path: Path, labels: list, domains: list | None = None, names: list[str] | None = None) -> Path:
+    """As `datasets` writes it, with the names of classes in the schema."""
+    pictures = [{"bytes": png(picture(True, 10, 10, 20 * i % 250)), "path": None} for i in range(len(labels))]
+    table = pa.table({"image": pictures, "label": labels, **({"place": domains} if domains else {})})
+    if names:
+        info = {"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}}}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path)
+    return path
+
+
+@pytest.mark.parametrize("inside", ["", "data/"])
+def test_parquet_files(base: Path, inside: str) -> None:
+    hub_parquet(base / f"h/{inside}train-00000-of-00001.parquet", [2, 0, 2, 0], names=["owl", "cat", "bat"])
+    hub_parquet(base / f"h/{inside}test-00000-of-00001.parquet", [0, 2], names=["owl", "cat", "bat"])
+    _, source = load(base / "h")
+    assert source.classes == ["owl", "bat"] and source.train.labels.tolist() == [1, 0, 1, 0]
+    assert source.train.images[:, 0, 0, 9].tolist() == [0, 20, 40, 60]
+    one = hub_parquet(base / "one.parquet", ["b", "a", "b", "a", "a"])
+    it, source = load(one)
+    assert it.test is None and source.classes == ["a", "b"] and len(source.test.labels) == 2
+
+
+@pytest.mark.parametrize(("make", "shape"), [
+    (lambda x: x, (3, 6, 8)), (lambda x: x.transpose(0, 3, 1, 2), (3, 6, 8)), (lambda x: x[..., 0], (1, 6, 8)),
+    (lambda x: (x / 255).astype(np.float32), (3, 6, 8)), (lambda x: x.astype(np.float64), (3, 6, 8))])
+def test_npz(base: Path, make: Any, shape: tuple) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (10, 6, 8, 3), np.uint8)
+    x[0, 0, 0] = 255
+    y = np.array([3, 7] * 5)
+    np.savez(base / "a.npz", x_train=make(x), y_train=y, x_test=make(x[:4]), y_test=y[:4])
+    _, source = load(base / "a.npz")
+    expected = x.transpose(0, 3, 1, 2)[:, : shape[0]]
+    assert source.classes == ["3", "7"] and np.array_equal(source.train.images, expected)
+    np.savez(base / "b.npz", images=make(x), labels=y.astype(float), classes=np.array([f"c{i}" for i in range(8)]))
+    assert load(base / "b.npz")[1].classes == ["c3", "c7"]
+
+
+@given(st.integers(1, 3), st.sampled_from([np.uint8, np.float32, bool, np.int64]))
+@settings(max_examples=12, deadline=None)
+def test_arrays_of_any_kind_keep_their_values(n: int, kind: type) -> None:
+    x = np.random.default_rng(n).integers(0, 2, (n, 4, 5)).astype(kind)
+    full = 1 if kind in (np.uint8, np.int64) else 255
+    assert np.array_equal(as_pictures(x, Path("x")), x.astype(np.uint8) * full)
+
+
+def test_what_is_decoded_is_kept_until_something_changes(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree(base / "a", {"cat": 4, "dog": 4})
+    said: list[str] = []
+    options = Options(str(base / "a"))
+    for more in (options, options, Options(str(base / "a"), size=8), options):
+        load_own(more, ".", said.append)
+    assert len(said) == 2, "decoded once for each size"
+    tree(base / "a", {"cat": 5, "dog": 4})
+    load_own(options, ".", said.append)
+    assert len(said) == 3
+
+
+# ---- in a run
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_all_methods_stock_and_sbs(base: Path, method: str) -> None:
+    """Unequal classes in grey, one tree; the numbers are those of the seed."""
+    tree(base / "a", {"c10": 9, "c2": 30, "c3": 17, "c4": 12}, colour=False)
+    for model in (method, f"{method}_sbs"):
+        config = {"model_config": "best"} if model == method else {}
+        result = run(model, base / "a", n_tasks=2, **config)
+        assert result.matrix.shape == (2, 2) and result.args["n_tasks"] == 2
+        assert result.model.dataset.get_class_names() == ["c2", "c3", "c4", "c10"]
+    assert result.record["results"] == run(model, base / "a", n_tasks=2, **config).record["results"]
+    stored = result.model.buffer
+    assert 0 < len(stored) <= 24
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("xder", "rpc")])
+def test_domains_arrive_and_classes_stay(base: Path, method: str) -> None:
+    for domain in ("photo", "art", "sketch"):
+        tree(base / "a" / domain, {"cat": 8, "dog": 12})
+    for model in (method, f"{method}_sbs"):
+        config = {"model_config": "best"} if model == method else {}
+        result = run(model, base / "a", domains="folder", **config)
+        data = result.model.dataset
+        assert data.SETTING == "domain-il" and data.domains[2] == ["art", "photo", "sketch"] and data.N_CLASSES == 2
+        assert np.array_equal(result.class_il.matrix[2], result.task_il.matrix[2]), "it is known who is asked for"
+        for loader in data.test_loaders:
+            assert np.bincount(loader.dataset.targets).tolist() == [2, 3]
+        assert np.bincount(data.train_loader.dataset.targets).tolist() == [6, 9]
+    if method == "gem":
+        labels, tasks = result.model.buffer.labels[:24], result.model.buffer.task_labels[:24]
+        assert np.bincount(labels + 2 * tasks).tolist() == [4] * 6, "a class of a domain has a quota"
+
+
+def test_domains_by_a_column_or_an_array(base: Path) -> None:
+    place, labels = ["in", "in", "out", "out"] * 4, [0, 1] * 8
+    hub_parquet(base / "a.parquet", labels, place)
+    np.savez(base / "b.npz", x=np.random.default_rng(0).random((16, 10, 10)), y=labels, place=np.array(place))
+    for data in ("a.parquet", "b.npz"):
+        assert run("er_sbs", base / data, domains="place").model.dataset.domains[2] == ["in", "out"]
+    with pytest.raises(UserError, match="made for tasks with classes of their own.*take one of .*derpp-sbs"):
+        run("xder", base / "b.npz", domains="place", model_config="best")
+    with pytest.raises(UserError, match="--n_tasks 4: --domains place has 2, a task each"):
+        run("er", base / "b.npz", domains="place", n_tasks=4)
+    assert run("joint", base / "b.npz", domains="place").matrix.shape == (2, 2)
+    with pytest.raises(UserError, match=r"b.npz has no such array for each picture, only x, y, place"):
+        run("er", base / "b.npz", domains="where")
+    with pytest.raises(UserError, match=r"a.parquet: has no column where \(--domains\), only image, label, place"):
+        run("er", base / "a.parquet", domains="where")
+
+
+def test_mean_and_deviation_are_measured(base: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = (rng.random((40, 6, 6, 3)) * [50, 100, 200]).astype(np.uint8)
+    np.savez(base / "a.npz", x_train=x, y_train=np.arange(40) % 4, x_test=x, y_test=np.arange(40) % 4)
+    data = run("sgd", base / "a.npz").model.dataset
+    assert np.allclose(data.MEAN, x.mean((0, 1, 2)) / 255, atol=1e-4)
+    assert np.allclose(data.STD, x.std((0, 1, 2)) / 255, atol=1e-4)
+    inputs = data.train_loader.dataset.batch(np.arange(10))[0]
+    assert abs(float(inputs.mean())) < 0.2 and abs(float(inputs.std()) - 1) < 0.2
+
+
+def test_class_order_by_a_file(base: Path) -> None:
+    tree(base / "a", {name: 4 for name in ("ant", "bee", "cat", "dog")})
+    order = write(base / "order.txt", "dog\n# comment\n1\n\ncat  # the third\nant\n")
+    names = run("sgd", base / "a", class_order=str(order), n_tasks=2).model.dataset.get_class_names()
+    assert names == ["dog", "bee", "cat", "ant"]
+    for text, line in (("dog\nbea\n", r"order.txt: line 2: 'bea' is no class; there are 0 to 3, or by name ant"),
+                       ("dog\n0\nant\nbee\n", "class 0 is named twice"),
+                       ("dog\nbee\n", "names 2 classes, and 4 are used")):
+        write(order, text)
+        with pytest.raises(UserError, match=line):
+            run("sgd", base / "a", class_order=str(order))
+
+
+def test_data_is_found_here_or_below_the_base_path(base: Path) -> None:
+    tree(base / "a", {"cat": 4, "dog": 4})
+    assert train("sgd", "seq-folder", data="a", base_path=str(base), backbone="mnistmlp", n_epochs=1, lr=0.1,
+                 batch_size=4, seed=0).matrix.shape == (2, 2)
+    with pytest.raises(UserError, match="--data b: there is no such file or folder"):
+        train("sgd", "seq-folder", data="b", base_path=str(base), lr=0.1)
+    with pytest.raises(UserError, match="--data"):
+        train("sgd", "seq-folder", lr=0.1)
+
+
+def test_sweeps_and_figures_take_it_as_any_other(base: Path, tmp_path: Path) -> None:
+    """A run is known by what `--data` says, not by where that is; figures call it by its name and find its pictures."""
+    from mammoth_sbs.experiments.config import read_config
+    from mammoth_sbs.experiments.pictures import test_pictures
+    from mammoth_sbs.experiments.runs import resolve
+    from mammoth_sbs.figures.results import Run
+
+    tree(base / "zoo", {name: 5 for name in ("ant", "bee", "cat", "dog")})
+    ids = []
+    for place in (base, tmp_path / "elsewhere"):
+        config = write(tmp_path / "sweep.yaml", "base: --dataset seq-folder --data zoo --backbone mnistmlp "
+                       f"--n_epochs 1 --base_path {place}\ngrid:\n  model: [er_sbs, gem_sbs]\nseeds: 2\n")
+        ids.append([run.id for run in resolve(read_config(config))])
+    assert ids[0] == ids[1] and len(set(ids[0])) == 4
+    result = train("er_sbs", "seq-folder", data="zoo", base_path=str(base), backbone="mnistmlp", n_epochs=1,
+                   batch_size=4, seed=0)
+    assert Run("", {**result.record, "threads": 1}).dataset == "zoo-4"
+    images, names = test_pictures(result.record["args"], str(base), np.array([0, 2]))
+    assert images.shape == (2, 12, 12, 3) and names == ["ant", "cat"]
+
+
+# ---- bad data: one line that names the file, and the row
+
+
+def test_bad_pictures_and_rows_are_named(base: Path) -> None:
+    tree(base / "a", {"cat": 4, "dog": 4})
+    good = (base / "a/dog/1.png").read_bytes()
+    for bad, why in ((b"no picture", "cannot identify image"), (good[:60], ".")):
+        write(base / "a/dog/1.png", bad)
+        with pytest.raises(UserError, match=f"a/dog/1.png: .*{why}.*; replace this picture") as caught:
+            load(base / "a")
+        assert "\n" not in str(caught.value)
+    hub_parquet(base / "h.parquet", [0, 1, None, 1])
+    with pytest.raises(UserError, match=r"h.parquet: row 2: label is blank; fill it in"):
+        load(base / "h.parquet")
+    hub_parquet(base / "h.parquet", [0, 1, 5, 1], names=["a", "b"])
+    with pytest.raises(UserError, match=r"h.parquet: row 2: label is 5, and there are 2 names"):
+        load(base / "h.parquet")
+    pq.write_table(pa.table({"image": [png(picture(True, 9, 9, 1)), png(picture(True, 9, 9, 1)), b"?", b"?"],
+                             "label": [0, 0, 1, 1]}), base / "h.parquet")
+    with pytest.raises(UserError, match=r"h.parquet: row 2: cannot identify image"):
+        load(base / "h.parquet")
+    x = np.zeros((4, 5, 5))
+    x[2] = np.nan
+    np.savez(base / "n.npz", x=x, y=[0, 1, 0, 1])
+    with pytest.raises(UserError, match=r"n.npz: row 2: its numbers are not from 0 to 1"):
+        load(base / "n.npz")
+    np.savez(base / "n.npz", x=np.zeros((4, 5, 5)), y=[0, 1, 0.5, 1])
+    with pytest.raises(UserError, match=r"n.npz: row 2: the label is no whole number"):
+        load(base / "n.npz")
+
+
+@pytest.mark.parametrize(("arrays", "line"), [
+    ({"x": np.zeros((4, 5, 5)), "y": np.arange(3)}, "4 images but 3 labels"),
+    ({"pixels": np.zeros(3)}, "holds pixels; it should hold x_train"),
+    ({"x": np.zeros((4, 5, 5, 2)), "y": np.arange(4)}, r"an array \(4, 5, 5, 2\)"),
+    ({"x": np.zeros((4, 5, 5)), "y": np.zeros(4)}, "holds one class"),
+    ({"x": np.zeros((3, 5, 5)), "y": np.array([0, 0, 1])}, "1 has 1 picture, .*row 2, and none for test; add some")])
+def test_bad_arrays(base: Path, arrays: dict, line: str) -> None:
+    np.savez(base / "n.npz", **arrays)
+    with pytest.raises(UserError, match=line):
+        load(base / "n.npz")
+
+
+def test_empty_and_unfit_folders(base: Path) -> None:
+    (base / "empty").mkdir()
+    with pytest.raises(UserError, match="empty: no pictures; it should hold a folder of them for each class"):
+        load(base / "empty")
+    tree(base / "a" / "train", {"cat": 3, "dog": 3})
+    tree(base / "a" / "test", {"cat": 3})
+    with pytest.raises(UserError, match="dog has 3 pictures, .*train/dog/0.png, and none for test"):
+        load(base / "a")
+    write(base / "note.txt", "x")
+    with pytest.raises(UserError, match="neither a folder nor an .npz or .parquet"):
+        load(base / "note.txt")
+    with pytest.raises(UserError, match="domains are folders above the classes"):
+        load(base / "a", domains="place")
+
+
+# ---- mammoth-sbs data DIR
+
+
+def test_the_command_shows_what_a_run_would_find(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tree(base / "a", {"ant": 10, "bee": 5, "cat": 5, "dog": 5}, sizes=((30, 20), (8, 8)))
+    data_command([str(base / "a"), "--size", "16", "--n_tasks", "2"])
+    shown = capsys.readouterr().out
+    for line in ("a folder tree, without a test split: 20 % of each class, drawn by seed 0",
+                 "25 pictures, 8 x 8 to 30 x 20, resized to 16 x 16, the middle cut out", "ant 8 2",
+                 "2 tasks:", "1: ant, bee", "2: cat, dog",
+                 f"run: mammoth-sbs run --model er_sbs --dataset seq-folder --data {base / 'a'} --size 16 --n_tasks 2"):
+        assert line in " ".join(shown.split()), line
+    with pytest.raises(UserError, match="--n_tasks 3 does not divide the 4 classes; use one of 1, 2, 4"):
+        data_command(["look", str(base / "a"), "--n_tasks", "3"])
+    bad = write(base / "a" / "bee" / "9.png", b"no picture")
+    capsys.readouterr()
+    with pytest.raises(UserError, match="1 broken picture, see above; a run would stop at the first"):
+        data_command([str(base / "a")])
+    assert f"broken: {bad}: cannot identify image file" in capsys.readouterr().out
+    with pytest.raises(UserError, match="--data nowhere: there is no such file or folder"):
+        data_command(["nowhere"])
+
+
+def test_the_command_shows_domains(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for domain in ("photo", "art"):
+        tree(base / "a" / domain, {"cat": 5, "dog": 5} if domain == "art" else {"cat": 5})
+    data_command([str(base / "a"), "--domains", "folder"])
+    shown = capsys.readouterr().out
+    assert "2 tasks, a domain each, of the same 2 classes: art, photo" in shown
+    assert "photo/dog 0 0 not there" in " ".join(shown.split())
