@@ -54,7 +54,8 @@ def parser() -> Parser:
                             "and tables in Markdown and LaTeX.")
     it.add_argument("kind", choices=list(KINDS), metavar="KIND",
                     help="bars: stock against SBS per method; heatmap: difference to uniform over (q, s); "
-                         "samplers: Table 1, beside the paper's numbers")
+                         "samplers: Table 1, beside the paper's numbers; forgetting, matrices, memory, gallery: from "
+                         "recorded runs; following, robustness: heat maps of other following tasks and settings")
     add_selection(it)
     it.add_argument("--base_path", type=text, default="./data/", metavar="DIR", help="gallery: where the data sets are")
     it.add_argument("-o", "--out", type=path, required=True, metavar="DIR", help="where the files go")

@@ -122,13 +122,24 @@ def _panel(axis: Any, grid: Mapping[Pair, float], colours: Callable[[float], Seq
 # ---- from the runs of a sweep
 
 
-def collect(runs: Sequence[Run], measure: Measure, common: bool = False) -> dict[str, dict[Pair, Seeds]]:
-    """By panel (data set, method, buffer): numbers by (q, s) and seed."""
+Maps = dict[str, dict[Pair, Seeds]]  # by panel, (q, s) and seed
+
+
+def fixed(runs: Sequence[Run]) -> list[Run]:
+    """Those of SBS whose q and s were given."""
+    return [run for run in runs if run.args.get("sampler") == "speed" and
+            all(isinstance(side, float | int) for side in run.band)]
+
+
+def usual_title(run: Run) -> str:
+    return f"{run.dataset}, {run.method}, buffer {run.buffer}"
+
+
+def collect(runs: Sequence[Run], measure: Measure, common: bool = False,
+            title_of: Callable[[Run], str] = usual_title) -> Maps:
+    """By panel: numbers by (q, s) and seed."""
     maps = {}
-    fixed = [run for run in runs if run.args.get("sampler") == "speed" and
-             all(isinstance(side, float | int) for side in run.band)]
-    by_title = group(fixed, lambda run: f"{run.dataset}, {run.method}, buffer {run.buffer}")
-    for title, members in by_title.items():
+    for title, members in group(fixed(runs), title_of).items():
         check_alike(title, members, {"sbs_q", "sbs_s"})
         pairs = group(members, lambda run: (float(run.band[0]), float(run.band[1])))
         found: dict[Pair, Seeds] = {pair: {run.seed: measure.of(run) for run in at}
@@ -151,23 +162,26 @@ def cell(pair: Pair, change: Difference, value: Mean) -> str:
 
 def write(runs: Sequence[Run], out: Path, common: bool = False, metric: str = "final") -> list[Path]:
     """For Task-IL and Class-IL: the map of differences to (0, 0), that of their standard errors, and the CSV."""
-    files: list[Path] = []
-    for measure in measures(metric):
-        maps = collect(runs, measure, common)
-        means = {title: {pair: Mean.of(seeds.values()) for pair, seeds in found.items()}
-                 for title, found in maps.items()}
-        changes = {title: {pair: paired(seeds, found[UNIFORM]) for pair, seeds in found.items()}
-                   for title, found in maps.items()}
-        said = {title: {pair: cell(pair, change, means[title][pair]) for pair, change in grid.items()}
-                for title, grid in changes.items()}
-        files += draw({title: {pair: change.mean for pair, change in grid.items()} for title, grid in changes.items()},
-                      out / f"heatmap_{measure.name}", unit=f"points of {measure.title}", said=said,
-                      higher=measure.higher)
-        if all(change.error is not None for grid in changes.values() for change in grid.values()):
-            files += draw_errors({title: {pair: change.error or 0.0 for pair, change in grid.items() if pair != UNIFORM}
-                                  for title, grid in changes.items()}, out / f"heatmap_{measure.name}_errors")
-        files.append(write_csv(out / f"heatmap_{measure.name}.csv", [
-            row for title, grid in changes.items() for row in rows(title, measure, means[title], grid)]))
+    return [file for measure in measures(metric)
+            for file in write_maps(collect(runs, measure, common), measure, out / f"heatmap_{measure.name}")]
+
+
+def write_maps(maps: Maps, measure: Measure, stem: Path, below: Mapping[str, str] | None = None) -> list[Path]:
+    """Maps of one measure, their standard errors and what is drawn; `below` has a line to put under each title."""
+    means = {title: {pair: Mean.of(seeds.values()) for pair, seeds in found.items()} for title, found in maps.items()}
+    changes = {title: {pair: paired(seeds, found[UNIFORM]) for pair, seeds in found.items()}
+               for title, found in maps.items()}
+    shown = {title: f"{title}\n{below[title]}" if below else title for title in maps}
+    said = {shown[title]: {pair: cell(pair, change, means[title][pair]) for pair, change in grid.items()}
+            for title, grid in changes.items()}
+    files = draw({shown[title]: {pair: change.mean for pair, change in grid.items()}
+                  for title, grid in changes.items()},
+                 stem, unit=f"points of {measure.title}", said=said, higher=measure.higher)
+    if all(change.error is not None for grid in changes.values() for change in grid.values()):
+        files += draw_errors({title: {pair: change.error or 0.0 for pair, change in grid.items() if pair != UNIFORM}
+                              for title, grid in changes.items()}, f"{stem}_errors")
+    files.append(write_csv(Path(f"{stem}.csv"), [
+        row for title, grid in changes.items() for row in rows(title, measure, means[title], grid)]))
     return files
 
 

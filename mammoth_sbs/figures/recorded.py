@@ -157,7 +157,7 @@ def word(name: str, value: Any) -> str:
     if name == "buffer_size":
         return f"buffer {value}" if value else "no buffer"
     if name == "model":
-        return METHODS.get(value, value)
+        return METHODS.get(value.replace("_", "-").removesuffix("-sbs"), value)
     if name == "num_filters":
         return f"{value} filters"
     return "" if value is None else f"{name} {text(value)}"

@@ -17,9 +17,10 @@ def test_every_experiment_has_a_configuration_that_names_its_own_folder(scale: s
     forgetting = ["forgetting_cifar100_2", "forgetting_cifar10_2", "forgetting_tinyimg_2"]
     matrices = ["matrices_networks", "matrices_scores", "matrices_tasks", "memory_cifar100_2", "memory_cifar10_2"]
     assert [file.stem for file in files] == [
-        "bars_cifar100_5", "bars_cifar10_5", "bars_tinyimg_10", *forgetting, "heatmap_cifar100_20_5k",
+        "bars_cifar100_5", "bars_cifar10_5", "bars_tinyimg_10", "following", *forgetting, "heatmap_cifar100_20_5k",
         "heatmap_cifar100_2_10k", "heatmap_cifar100_2_1k", "heatmap_cifar10_5_5k", "heatmap_methods_500",
-        "heatmap_tinyimg_2_20k", *matrices, *(small if scale == "small" else []), "table1"]
+        "heatmap_tinyimg_2_20k", *matrices, *small[: 1 if scale == "small" else 0],
+        "robustness", *small[1 if scale == "small" else 4 :], "table1"]
     for file in files:
         assert re.search(rf"^name: {scale}_{file.stem}$", file.read_text(), re.MULTILINE)
         assert f"mammoth-sbs sweep configs/{scale}/{file.name}" in file.read_text()
@@ -34,6 +35,23 @@ def test_every_configuration_is_read_by_the_host(file: Path) -> None:
     config = read_config(file)
     runs = resolve(config)
     assert len({run.id for run in runs}) == len(config.points) * len(config.seeds)
+
+
+@pytest.mark.parametrize("name", ["following", "robustness"])
+def test_maps_that_are_compared_differ_in_one_thing_from_the_heat_map_they_are_compared_with(name: str) -> None:
+    from mammoth_sbs.experiments.config import read_config
+    from mammoth_sbs.experiments.sweep import resolve
+
+    configs = [read_config(REPO / "configs" / "small" / f"{file}.yaml") for file in (name, "heatmap_cifar100_2_1k")]
+    reference = next(run.args for run in resolve(configs[1]) if run.args["model"] == "er-sbs")
+    pairs: dict[str, set[tuple[float, float]]] = {}
+    for run in resolve(configs[0])[: len(configs[0].points)]:  # those of the first seed
+        differ = {key for key in run.args | reference if run.args.get(key) != reference.get(key)}
+        with_it = {"optim_wd", "lr"} if "optimizer" in differ else set()
+        [changed] = differ - {"sbs_q", "sbs_s"} - with_it
+        pairs.setdefault(f"{changed} {run.args[changed]}", set()).add((run.args["sbs_q"], run.args["sbs_s"]))
+    assert configs[0].seeds == configs[1].seeds
+    assert len(pairs) == {"following": 3, "robustness": 10}[name] and {len(found) for found in pairs.values()} == {13}
 
 
 def test_the_papers_table_1_is_eight_samplers_on_ten_columns_with_the_papers_optimiser() -> None:
