@@ -9,7 +9,7 @@ from pathlib import Path
 from mammoth_sbs import host
 from mammoth_sbs.commands import Parser
 from mammoth_sbs.host.doctor import examine
-from mammoth_sbs.models import load_host
+from mammoth_sbs.models import load_host, wrappable
 from mammoth_sbs.values import path, text
 
 
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> None:
     folder = host.root()
     if folder != host.EMBEDDED:
         host.check(folder)
-    problems = examine(folder, base, load_host)
+    problems = examine(folder, base, load_host, wrappable)
     if args.base_path and not base.is_dir():
         problems.append(f"--base_path {args.base_path}: there is no such folder; make it, or give the one with data")
     if problems:

@@ -39,7 +39,11 @@ def assignment(text: str) -> tuple[str, str]:
 
 def selected(args: argparse.Namespace) -> list[Run]:
     """The runs that the flags ask for, and a line about those whose standard error nobody can know."""
-    runs = load(args.results, args.accept_version, dict(args.where))
+    where, accept = dict(args.where), args.accept_version
+    if getattr(args, "kind", None) == "hosts":  # each folder is of one code, and the two of two
+        runs = [run for folder in args.results for run in load([folder], accept, where)]
+    else:
+        runs = load(args.results, accept, where)
     for members in group(runs, lambda run: run.all_but_the_seed).values():
         if len(members) == 1:
             run = members[0]
@@ -55,7 +59,8 @@ def parser() -> Parser:
     it.add_argument("kind", choices=list(KINDS), metavar="KIND",
                     help="bars: stock against SBS per method; heatmap: difference to uniform over (q, s); "
                          "samplers: Table 1, beside the paper's numbers; forgetting, matrices, memory, gallery: from "
-                         "recorded runs; following, robustness: heat maps of other following tasks and settings")
+                         "recorded runs; following, robustness: heat maps of other following tasks and settings; "
+                         "hosts: two folders, one of a sweep with MAMMOTH_ROOT")
     add_selection(it)
     it.add_argument("--base_path", type=text, default="./data/", metavar="DIR", help="gallery: where the data sets are")
     it.add_argument("-o", "--out", type=path, required=True, metavar="DIR", help="where the files go")

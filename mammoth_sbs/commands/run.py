@@ -34,5 +34,4 @@ def main(argv: list[str] | None = None) -> None:
             announce(argv)
             load_host().main(load_host().parse_args(argv))
         else:
-            sys.argv[1:] = host.as_seen_from_here(argv)  # Mammoth reads it from there
-            load_host().main()
+            load_host().main(argv)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from mammoth_sbs import host
 from mammoth_sbs.commands import Parser
-from mammoth_sbs.errors import Interrupted, UserError
+from mammoth_sbs.errors import Interrupted
 from mammoth_sbs.experiments.config import Flag, read_config
 from mammoth_sbs.experiments.executors import get_executor
 from mammoth_sbs.experiments.store import Store
@@ -38,8 +38,8 @@ def parser() -> Parser:
 def main(argv: list[str]) -> None:
     """Execute what is not finished, or with `--dry-run` say what that is."""
     args = parser().parse_args(argv)
-    if os.environ.get("MAMMOTH_ROOT"):
-        raise UserError("MAMMOTH_ROOT is set, but sweeps run on the embedded host only; unset it")
+    if host.root() != host.EMBEDDED:
+        host.check(host.root())
     ours = shipped(args.config)
     config = read_config(ours if ours.is_file() and not args.config.exists() else args.config)
     if args.base_path is not None:

@@ -22,7 +22,7 @@ USAGE = """usage: mammoth-sbs tune --model M --dataset D ... [--out FOLDER]
 Trains the first task, tries the grid of (q, s) on the rotation task, prints it, and says which flags to paste.
 Takes all flags of `mammoth-sbs run`; --sbs-grid, --sbs-tune-epochs and --sbs-scope are about the search, and
 --sbs-q rule --sbs-s rule asks for the rule instead. --seed is 0 if it is not given.
-Stopped at any moment, the same command goes on where it was.
+Stopped at any moment, the same command goes on where it was; with MAMMOTH_ROOT it first learns the task again.
 
   --out FOLDER   where the trained first task, the points, the JSON file and the heat map go
                  (default: a folder per first task in tune/ of the results folder)
@@ -41,9 +41,6 @@ def main(argv: list[str]) -> None:
     if not argv or "-h" in argv or "--help" in argv:
         print(USAGE, end="")
         return
-    if host.root() != host.EMBEDDED:
-        raise UserError("mammoth-sbs tune: works on the embedded host only; unset MAMMOTH_ROOT, or give --sbs-q auto "
-                        "--sbs-s auto to a run on your Mammoth")
     own, words = parser().parse_known_args(argv)
     model = Parser(prog="mammoth-sbs tune", add_help=False)
     model.add_argument("--model", type=text, default="")
@@ -58,10 +55,13 @@ def main(argv: list[str]) -> None:
     if not {args.sbs_q, args.sbs_s} & set(OPEN):
         raise UserError("mammoth-sbs tune: --sbs-q and --sbs-s are both numbers, so there is nothing to choose; leave "
                         "one out")
-    from mammoth_sbs.tuning.first_task import tune  # needs the host
+    from mammoth_sbs.tuning.first_task import tune, tune_on_mammoth  # need the host
 
     try:
-        found = tune(host_main, args, own.out, own.share, argv)
+        if host.is_embedded():
+            found = tune(host_main, args, own.out, own.share, argv)
+        else:
+            found = tune_on_mammoth(host_main, args, own.out, argv)
     except KeyboardInterrupt as e:
         raise Interrupted("; the same command goes on at the next pair", e) from None
     if found is not None:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from statistics import median
 from typing import Any
 
+from mammoth_sbs import host
 from mammoth_sbs.models import load_host
 from mammoth_sbs.models.flags import OPEN
 from mammoth_sbs.watch import say, watched
@@ -76,15 +77,17 @@ def calibrate(words: list[str], threads: int, most: int = CALIBRATION_STEPS) -> 
     on no more images than these need, and an evaluation of as many images as a step has."""
     import torch
 
+    main = load_host()
     torch.set_num_threads(threads)
-    host = load_host()
+    if not host.is_embedded():
+        return calibrate_mammoth(main, words, most)
     from mammoth_sbs.models.record import images_passed
 
     from utils import training
 
-    args = host.parse_args(words)
+    args = main.parse_args(words)
     recorded = args if args.sbs_record else None
-    whole = host.initialize(without_files(args))[1]
+    whole = main.initialize(without_files(args))[1]
     tasks, epochs = min(args.stop_after or whole.N_TASKS, whole.N_TASKS), args.n_epochs
     steps = []
     for _ in range(min(tasks, 2)):
@@ -92,11 +95,11 @@ def calibrate(words: list[str], threads: int, most: int = CALIBRATION_STEPS) -> 
         steps.append(len(whole.train_loader))
     trained, tested = (len(loader.dataset) for loader in (whole.train_loader, whole.test_loaders[0]))
     few = -(-most * args.batch_size * whole.N_TASKS // whole.N_CLASSES)
-    args = without_files(host.parse_args(words))
+    args = without_files(main.parse_args(words))
     args.train_per_class = min(few, args.train_per_class or few, int(whole.train_counts().min()))
 
     start = time.perf_counter()
-    model, dataset, args = host.initialize(args)
+    model, dataset, args = main.initialize(args)
     build = time.perf_counter() - start
     seconds: defaultdict[int, list[float]] = defaultdict(list)
     evaluating: list[float] = []  # per image
@@ -126,7 +129,7 @@ def calibrate(words: list[str], threads: int, most: int = CALIBRATION_STEPS) -> 
     within = (epochs - 1) // args.eval_epochs if args.eval_epochs else 0  # evaluations before a task ends
     args.n_epochs, args.stop_after = 1, min(tasks, 2)
     try:
-        host.train(model, dataset, args)
+        main.train(model, dataset, args)
     finally:
         training.evaluate = evaluate
     first, *other = (epochs * n * median(seconds[task] or [0.0]) for task, n in enumerate(steps))
@@ -135,3 +138,28 @@ def calibrate(words: list[str], threads: int, most: int = CALIBRATION_STEPS) -> 
     if recorded is not None:
         passed += images_passed(trained, tested, tasks, recorded)
     return first, build + (tasks - 1) * sum(other) + median(evaluating) * passed
+
+
+def calibrate_mammoth(main: Any, words: list[str], most: int) -> tuple[float, float]:
+    """The same on a user's own Mammoth, more roughly: from steps of the first task, and no task is shared."""
+    import torch
+
+    begin = time.perf_counter()
+    args = main.parse_args([*words, "--disable_log", "1"])
+    model, dataset, args = main.initialize(without_files(args))
+    loader, tests = dataset.get_data_loaders()
+    model.net.train()
+    model.meta_begin_task(dataset)
+    build = time.perf_counter() - begin
+    fields, took = loader.dataset.extra_return_fields, []
+    for _, batch in zip(range(most), loader, strict=False):
+        begin = time.perf_counter()
+        more = {name: value.to(model.device) for name, value in zip(fields, batch[3:], strict=False)}
+        model.meta_observe(*(part.to(model.device) for part in batch[:3]), epoch=0, **more)
+        took.append(time.perf_counter() - begin)
+    begin = time.perf_counter()
+    with torch.no_grad():
+        model.net(next(iter(tests))[0].to(model.device))
+    evaluating = (time.perf_counter() - begin) * len(tests)
+    tasks = min(args.stop_after or dataset.N_TASKS, dataset.N_TASKS)
+    return 0.0, build + tasks * args.n_epochs * len(loader) * median(took) + evaluating * tasks * (tasks + 1) / 2

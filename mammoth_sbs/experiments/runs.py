@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mammoth_sbs import host
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.experiments.config import Config, Point, words
+from mammoth_sbs.experiments.config import Config, Flag, Point, words
 from mammoth_sbs.experiments.schema import digest, id_of
 from mammoth_sbs.experiments.store import Store, named, version
 from mammoth_sbs.models import load_host
@@ -51,20 +52,26 @@ class Run:
     def command(self) -> str:
         """How to make it by hand."""
         given = [word.replace("{id}", self.id) for word in words(self.point.flags)]
-        return f"{program()} " + shlex.join([*given, "--seed", str(self.args["seed"])])
+        return f"{host.way_in()}{program()} " + shlex.join([*given, "--seed", str(self.args["seed"])])
 
 
 def resolve(config: Config) -> list[Run]:
     """All runs, checked by the host's own reading of their command lines."""
-    host = load_host()
+    main = load_host()
     aside = NOT_OF_THE_RUN - {"loadcheck", "start_from", "stop_after"} | {"command"}
+    of_the_host = {}
+    if not host.is_embedded():  # a run there is another run, and workers change its order
+        aside, of_the_host = aside - {"num_workers"} | main.OF_THE_START, {"host": "mammoth"}
     resolved = []
     for point in config.points:
+        if not host.is_embedded():
+            point.flags.setdefault("--num_workers", Flag(("0",), config.base_line))
         try:
-            namespace = vars(host.parse_args([*words(point.flags), "--seed", "0"]))
+            namespace = vars(main.parse_args([*words(point.flags), "--seed", "0"]))
         except UserError as e:
             raise config.blame(point.flags, str(e)) from None
-        resolved.append((point, namespace, {key: value for key, value in namespace.items() if key not in aside}))
+        args = {key: value for key, value in namespace.items() if key not in aside}
+        resolved.append((point, namespace, args | of_the_host))
     runs: dict[str, Run] = {}
     for seed in config.seeds:
         for point, namespace, args in resolved:
@@ -72,11 +79,11 @@ def resolve(config: Config) -> list[Run]:
             before = {key: value for key, value in args.items() if key not in NOT_OF_THE_FIRST_TASK}
             # a stock method, or one that inserts as stock, has used its buffer in the first task
             alike = args["model"].endswith("-sbs") and args.get("sbs_during", "closed") == "closed" \
-                and not (args["loadcheck"] or args["start_from"] or namespace["sbs_record"])
+                and not (args["loadcheck"] or args["start_from"] or namespace["sbs_record"]) and host.is_embedded()
             run_id = id_of(args, config.threads)
             curve = [namespace["eval_epochs"]] if namespace["eval_epochs"] else []  # what is measured on the way
             first_task = digest([before, config.threads, version(), *curve]) if alike else None
-            record = (namespace["sbs_record"] or "").replace("{id}", run_id) or None
+            record = (namespace.get("sbs_record") or "").replace("{id}", run_id) or None
             runs.setdefault(run_id, Run(run_id, point, args, namespace["base_path"], first_task, record))
     _no_common_files(config, list(runs.values()))
     return list(runs.values())

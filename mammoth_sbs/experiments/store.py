@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import mammoth_sbs
+from mammoth_sbs import host
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments.schema import check
 from mammoth_sbs.files import clean, try_to_write, write_atomically, write_somewhere
@@ -27,6 +28,7 @@ from mammoth_sbs.values import Unfit
 
 NOT_IN_A_RUN = ("commands", "configs", "examples", "experiments", "figures", "host/doctor.py", "moved.py",
                 "__main__.py", "avalanche.py")  # no run executes it
+OF_MAMMOTH = ("host/real.py", "host/networks.py", "models/wrapped.py")  # executed on a user's own Mammoth only
 SAME_NUMBERS = Path(__file__).with_name("versions.txt")
 FIRST_FLAGS = frozenset({  # of version 0.1: always part of what a run is
     "align_bn", "alpha", "as_paper", "backbone", "batch_size", "beta", "buffer_size", "constr_eta",
@@ -48,16 +50,20 @@ def named(args: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def version() -> str:
-    """Names the code that makes the numbers: a digest of the files that a run executes, and the release of torch."""
+    """Names the code that makes the numbers: a digest of the files that a run executes, the release of torch, and on a
+    user's own Mammoth the commit of that."""
     import torch
 
+    elsewhere = host.root() != host.EMBEDDED
+    aside = NOT_IN_A_RUN if elsewhere else NOT_IN_A_RUN + OF_MAMMOTH
     root = Path(mammoth_sbs.__file__).resolve().parent
     content = hashlib.sha256()
     for file in sorted(root.rglob("*")):
         inside = file.relative_to(root).as_posix()
-        if file.suffix in (".py", ".yaml") and not inside.startswith(NOT_IN_A_RUN):
+        if file.suffix in (".py", ".yaml") and not inside.startswith(aside):
             content.update(f"{inside}\0".encode() + file.read_bytes() + b"\0")
-    return f"{content.hexdigest()[:12]}-torch{torch.__version__.split('+')[0]}"
+    mammoth = f"-mammoth-{host.commit(host.root())}" if elsewhere else ""
+    return f"{content.hexdigest()[:12]}-torch{torch.__version__.split('+')[0]}{mammoth}"
 
 
 @cache

@@ -70,8 +70,8 @@ def execute(words: list[str], threads: int) -> dict[str, Any]:
     from mammoth_sbs.models import load_host
 
     begin = time.process_time()
-    torch.set_num_threads(threads)
     host = load_host()
+    torch.set_num_threads(threads)  # Mammoth, while it is imported, sets a number of its own
     with partial_folder() as folder:
         record = folder / "record.npz"  # it travels as the result does
         words = [str(record) if i and words[i - 1] == "--sbs-record" else word for i, word in enumerate(words)]

@@ -1,7 +1,18 @@
 """The paper's figures, one file each. They need matplotlib: `pip install "mammoth-sbs[figures]"`."""
 
-from mammoth_sbs.figures import bars, following, forgetting, gallery, heatmap, matrices, memory, robustness, table1
+from mammoth_sbs.figures import (
+    bars,
+    following,
+    forgetting,
+    gallery,
+    heatmap,
+    hosts,
+    matrices,
+    memory,
+    robustness,
+    table1,
+)
 
 KINDS = {"bars": bars, "heatmap": heatmap, "samplers": table1, "forgetting": forgetting, "matrices": matrices,
-         "memory": memory, "gallery": gallery, "following": following,
-         "robustness": robustness}  # what `mammoth-sbs figure` draws
+         "memory": memory, "gallery": gallery, "following": following, "robustness": robustness,
+         "hosts": hosts}  # what `mammoth-sbs figure` draws

@@ -133,15 +133,18 @@ def write(runs: Sequence[Run], out: Path, common: bool = False, metric: str = "f
     """One figure for Task-IL and one for Class-IL, a line of panels per data set; tables and the CSV."""
     files: list[Path] = []
     for measure in measures(metric):
-        charts = collect(runs, measure, common)
-        found = {dataset: comparisons(chart) for dataset, chart in charts.items()}
-        stem = out / f"bars_{measure.name}"
-        figure(charts, found, measure, stem, files)
-        files.append(write_csv(out / f"bars_{measure.name}.csv", [
-            row for dataset, chart in charts.items() for row in rows(dataset, measure, chart, found[dataset])]))
-        files += write_tables(stem, [table for dataset, chart in charts.items()
-                                     for table in tables(dataset, measure, chart, found[dataset])])
+        write_charts(collect(runs, measure, common), measure, out / f"bars_{measure.name}", files)
     return files
+
+
+def write_charts(charts: dict[str, Chart], measure: Measure, stem: Path, files: list[Path]) -> None:
+    """Figure, CSV and tables of one measure; what is written is added to `files`."""
+    found = {dataset: comparisons(chart) for dataset, chart in charts.items()}
+    figure(charts, found, measure, stem, files)
+    files.append(write_csv(stem.with_suffix(".csv"), [
+        row for dataset, chart in charts.items() for row in rows(dataset, measure, chart, found[dataset])]))
+    files += write_tables(stem, [table for dataset, chart in charts.items()
+                                 for table in tables(dataset, measure, chart, found[dataset])])
 
 
 # ---- the figure

@@ -59,6 +59,11 @@ class Run:
     def seed(self) -> int:
         return self.record["seed"]
 
+    @property
+    def host(self) -> str:
+        """`embedded`, or `mammoth` for a user's own."""
+        return self.args.get("host", "embedded")
+
     @cached_property
     def method(self) -> str:
         name = self.args["model"].replace("_", "-").removesuffix("-sbs")

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from mammoth_sbs.errors import UserError, reason
+from mammoth_sbs.files import git
 from mammoth_sbs.host.data import accept_exported
 from mammoth_sbs.packages import import_torchvision
 from mammoth_sbs.parser import spelled
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "vendor" / "mammoth"
+BUFFER_SIZE = 500  # that the published hyper-parameters are for
 MODELS = ("er", "der", "derpp", "xder", "gem", "agem", "rpc", "fdr")
 
 
@@ -26,9 +31,38 @@ def root() -> Path:
     return Path(given).resolve() if given else EMBEDDED
 
 
+@cache
+def commit(folder: Path) -> str:
+    """Names the code of a checkout: its commit, with a digest of what was changed in files of it; a digest of all files
+    if it is no git checkout. A data set's file that was taken out, as must be offline, is no change."""
+    head = git(folder, "rev-parse", "--short=12", "HEAD")
+    if head is None:
+        files = [file for room in ("backbone", "datasets", "models", "utils") for file in (folder / room).rglob("*.py")]
+        content = hashlib.sha256()
+        for file in sorted([folder / "main.py", *files]):
+            content.update(f"{file.relative_to(folder).as_posix()}\0".encode() + file.read_bytes())
+        return f"files.{content.hexdigest()[:12]}"
+    changed = git(folder, "diff", "HEAD", "--diff-filter=d")
+    return head + (f".{hashlib.sha256(changed.encode()).hexdigest()[:8]}" if changed else "")
+
+
+def way_in() -> str:
+    """What stands before a command that is to be repeated on a user's own Mammoth."""
+    return "" if root() == EMBEDDED else "MAMMOTH_ROOT=/path/to/mammoth "
+
+
 def is_embedded() -> bool:
     """Whether the `models` in use are the embedded host's: a patched checkout works without `MAMMOTH_ROOT`."""
     return Path(str(sys.modules["models"].__file__)).parent.parent == EMBEDDED
+
+
+def published(stock: str, dataset: str | None) -> dict[str, Any]:
+    """A method's `best` hyper-parameters on a data set, or nothing for one that is not listed."""
+    import yaml
+
+    file = EMBEDDED / "models" / "config" / f"{stock}.yaml"
+    config = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return dict(config.get((dataset or "").replace("_", "-"), {}).get(BUFFER_SIZE, {}))
 
 
 def check(folder: Path) -> None:
@@ -63,9 +97,33 @@ def activate() -> Path:
     return folder
 
 
-def load_main() -> ModuleType:
-    """The host's `main` module."""
-    folder = activate()
+def load_main() -> Any:
+    """The host's `main` module; of a user's Mammoth with the same way in (`real.Mammoth`)."""
+    return load_embedded() if root() == EMBEDDED else load_mammoth(root())
+
+
+def load_embedded() -> ModuleType:
+    """The embedded host's `main` module."""
+    return execute_main(activate())
+
+
+@cache
+def load_mammoth(folder: Path) -> Any:
+    """A user's Mammoth; it changes the working directory while it is imported, which is undone."""
+    from mammoth_sbs.host.networks import register_networks
+    from mammoth_sbs.host.real import Mammoth
+
+    here = os.getcwd()
+    try:
+        module = execute_main(activate())
+        with blame_host(folder):
+            register_networks()
+            return Mammoth(module, folder)
+    finally:
+        os.chdir(here)
+
+
+def execute_main(folder: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location("mammoth_main", folder / "main.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

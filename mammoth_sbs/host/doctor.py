@@ -36,6 +36,8 @@ NEEDED = {  # what the plugin takes from a host: module, names in it
                                         "MammothDatasetWrapper.add_extra_return_field",
 }
 
+Wrappable = Callable[[dict[str, Any]], list[tuple[str, str]]]
+
 
 class Report:
     """Lines as they are found, and the problems for the end."""
@@ -104,7 +106,7 @@ def remedy(e: Exception) -> tuple[str, str]:
     return f"does not import ({type(e).__name__}: {said})", "see the error; it is the host's own"
 
 
-def names(report: Report, folder: Path, load: Callable[[], Any]) -> None:
+def names(report: Report, folder: Path, load: Callable[[], Any], wrappable: Wrappable) -> None:
     """Every name that the plugin needs, the data sets that stop the host from starting, and the sixteen models."""
     troubles: dict[str, Exception] = {}
     print("\nnames that the plugin needs")
@@ -127,11 +129,11 @@ def names(report: Report, folder: Path, load: Callable[[], Any]) -> None:
         for name, trouble in troubles.items():
             report.line(f"datasets/{name}.py", *remedy(trouble))
     if not report.problems:
-        models(report, folder, load)
+        models(report, folder, load, wrappable)
 
 
-def models(report: Report, folder: Path, load: Callable[[], Any]) -> None:
-    """The sixteen models, as the host finds them."""
+def models(report: Report, folder: Path, load: Callable[[], Any], wrappable: Wrappable) -> None:
+    """The sixteen models, as the host finds them, and what `_sbs` models can be made of its other methods."""
     load()
     known = importlib.import_module("models").get_model_names()
     print("\nmodels")
@@ -143,7 +145,10 @@ def models(report: Report, folder: Path, load: Callable[[], Any]) -> None:
             report.line(name, *(remedy(cls) if isinstance(cls, Exception) else ("not found", "see the names above")))
     patched = (folder / "models" / "er_sbs.py").is_file()
     if folder != host.EMBEDDED:
-        print(f"  patches/mammoth.patch is {'applied' if patched else 'not applied: MAMMOTH_ROOT is the way in'}")
+        print("\nother methods with a buffer: whether MAMMOTH_ROOT=... --model <method>_sbs works")
+        for name, state in wrappable(known):
+            report.line(name, state)
+        print(f"\n  patches/mammoth.patch is {'applied' if patched else 'not applied: MAMMOTH_ROOT is the way in'}")
 
 
 def data(report: Report, base: Path, embedded: bool) -> None:
@@ -159,10 +164,10 @@ def data(report: Report, base: Path, embedded: bool) -> None:
     subprocess.run(words, env=ours, check=True)
 
 
-def examine(folder: Path, base: Path, load: Callable[[], Any]) -> list[str]:
+def examine(folder: Path, base: Path, load: Callable[[], Any], wrappable: Wrappable) -> list[str]:
     """Print what is found of the host in `folder` and of data below `base`; returns what to do about the rest.
 
-    `load` loads the host with the plugin's models.
+    `load` loads the host with the plugin's models; `wrappable` says of its methods whether they can be wrapped.
     """
     print(f"host: {version(folder)}\n      {folder}")
     warnings.simplefilter("ignore")
@@ -170,6 +175,6 @@ def examine(folder: Path, base: Path, load: Callable[[], Any]) -> list[str]:
     report = Report()
     packages(report, folder == host.EMBEDDED)
     host.activate()
-    names(report, folder, load)
+    names(report, folder, load, wrappable)
     data(report, base, folder == host.EMBEDDED)
     return report.problems

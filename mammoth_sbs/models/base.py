@@ -19,8 +19,9 @@ from mammoth_sbs.core.samplers import Sampler, Task, get_sampler
 from mammoth_sbs.core.samplers.speed import Speed
 from mammoth_sbs.core.speed import Learned, LearningSpeed, SpeedHook
 from mammoth_sbs.errors import UserError, one_line
+from mammoth_sbs.host import BUFFER_SIZE, published
 from mammoth_sbs.models.chosen import even_parts, fetch
-from mammoth_sbs.models.flags import BUFFER_SIZE, MOST, OPEN, add_sbs_args, published, unused
+from mammoth_sbs.models.flags import MOST, OPEN, add_sbs_args, unused
 from mammoth_sbs.models.randomness import own_randomness
 from mammoth_sbs.models.record import INDEX, Recorded
 from mammoth_sbs.models.scores import SCORES

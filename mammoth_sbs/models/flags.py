@@ -5,13 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import yaml
-
 from mammoth_sbs import host
 from mammoth_sbs.core.samplers import sampler_names
 from mammoth_sbs.values import at_least, number, text
 
-BUFFER_SIZE = 500
 OPEN = ("auto", "rule")  # what --sbs-q and --sbs-s take in place of a number
 DEFAULT = 0.2  # the paper's q = s, "SBS-fix"
 MOST = 0.95  # of q + s: a twentieth of a task at the least to draw from
@@ -61,13 +58,6 @@ def add_record_args(parser: argparse.ArgumentParser) -> None:
         help="follow the first N tasks only, through all tasks (default: every task)")
     add("--sbs-record-scores", nargs="+", choices=["loss", "uncertainty", "c-score"], metavar="SCORE",
         help="keep these scores of each task's examples too: loss, uncertainty, c-score (costs three more trainings)")
-
-
-def published(stock: str, dataset: str | None) -> dict[str, Any]:
-    """The method's `best` hyper-parameters on a data set, or nothing for one that is not listed."""
-    with open(host.EMBEDDED / "models" / "config" / f"{stock}.yaml", encoding="utf-8") as f:
-        config = yaml.safe_load(f)
-    return dict(config.get((dataset or "").replace("_", "-"), {}).get(BUFFER_SIZE, {}))
 
 
 def unused(args: argparse.Namespace, has_band: bool, ranks: bool) -> list[str]:

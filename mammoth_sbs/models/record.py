@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from collections import defaultdict
 from collections.abc import Iterable
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mammoth_sbs import host
 from mammoth_sbs.core.record import SETTINGS, kind
 from mammoth_sbs.core.speed import LearningSpeed, SpeedHook
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.files import try_to_write, write_somewhere
 from mammoth_sbs.models.chosen import fetch, not_augmented
 from mammoth_sbs.models.flags import add_record_args
+from mammoth_sbs.models.forward import ForwardIsCall, calls_forward
 from mammoth_sbs.models.randomness import own_randomness
 from mammoth_sbs.models.scores import SCORES
 from mammoth_sbs.watch import say, warn
@@ -294,7 +296,7 @@ class Recorded(ContinualModel):
 
     @classmethod
     def get_parser(cls, parser: ArgumentParser) -> ArgumentParser:
-        super().get_parser(parser)
+        parser = super().get_parser(parser) or parser  # some of Mammoth's methods make one of their own
         add_record_args(parser)
         return parser
 
@@ -310,6 +312,14 @@ class Recorded(ContinualModel):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         if self.recorder is not None:
             self.recorder.load_state_dict(state.get("record"))
+
+    def classify(self, outputs: Tensor) -> Tensor:
+        """The logits that predictions are read from. On Mammoth only RPC's are not the network's outputs."""
+        of_host = getattr(super(), "classify", None)
+        if of_host is not None:
+            return of_host(outputs)
+        head: Any = getattr(self, "rpchead", None)
+        return outputs if head is None else outputs[:, :-1] @ head
 
     def normalized(self, data: Any, index: Tensor) -> Tensor:
         """Some of a task's images as evaluation sees them: not augmented."""
@@ -339,6 +349,10 @@ class Recorded(ContinualModel):
             self.recorder.end_task(self, dataset)
 
 
+@cache
 def recorded(method: type[ContinualModel]) -> type[ContinualModel]:
     """A stock method that can be recorded."""
-    return method if issubclass(method, Recorded) else type(method.__name__, (Recorded, method), {})
+    if issubclass(method, Recorded):
+        return method
+    bases = (Recorded, method) if host.is_embedded() or not calls_forward(method) else (ForwardIsCall, Recorded, method)
+    return type(method.__name__, bases, {})

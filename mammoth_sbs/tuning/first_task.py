@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.files import try_to_write, write_somewhere
+from mammoth_sbs.host import way_in
 from mammoth_sbs.result import NOT_OF_THE_FIRST_TASK, NOT_OF_THE_RUN, results_folder
 from mammoth_sbs.tuning.rotation import choose
 from mammoth_sbs.tuning.search import fingerprint
@@ -30,12 +32,7 @@ def tune(host_main: ModuleType, args: Namespace, folder: Path | None, share: tup
     """
     from utils.training import learn_first_task
 
-    first_task = {key: value for key, value in vars(args).items()
-                  if key not in NOT_OF_THE_RUN | NOT_OF_THE_FIRST_TASK}
-    out = folder or results_folder(args) / "tune" / f"{args.dataset}_{args.model}_{fingerprint(first_task)}"
-    args.shared_first_task = args.shared_first_task or str(out / "first_task.pt")
-    for file in (args.shared_first_task, out / "tune.json"):
-        try_to_write(file, "result", "--out, --base_path and --results_path", 100_000)
+    out = place(args, folder)
     one_device = args.device is not None or "auto" not in (args.sbs_q, args.sbs_s)
     model, dataset, args = host_main.initialize(args)
     model.net.train()
@@ -55,14 +52,47 @@ def tune(host_main: ModuleType, args: Namespace, folder: Path | None, share: tup
         process.wait()
     if helpers:  # all pairs now; one that a helper did not finish is done here
         choice = choose(model, dataset, task)
+    return out, write(out, args, choice, time.monotonic() - start, argv)
+
+
+def tune_on_mammoth(host_main: Any, args: Namespace, folder: Path | None,
+                    argv: list[str]) -> tuple[Path, dict[str, Any]]:
+    """The same on a user's own Mammoth: a run of the first task there, whose model chooses when the task ends.
+
+    The finished points are kept. The task itself is learned again when the search goes on, for Mammoth's checkpoints
+    hold no random state.
+    """
+    out = place(args, folder, host_main.OF_THE_START)
+    args.shared_first_task = str(Path(args.shared_first_task).absolute())  # Mammoth works in a folder of its own
+    args.stop_after, args.disable_log = 1, True
+    start = time.monotonic()
+    model, dataset, args = host_main.initialize(args)
+    host_main.train(model, dataset, args)
+    choice = {key: value for key, value in model.choice.items() if key != "task"}
+    return out, write(out, args, choice, time.monotonic() - start, argv)
+
+
+def place(args: Namespace, folder: Path | None, aside: Collection[str] = ()) -> Path:
+    """Where the files of a search go: tried first, and said to the search in `args`."""
+    first_task = {key: value for key, value in vars(args).items()
+                  if key not in NOT_OF_THE_RUN | NOT_OF_THE_FIRST_TASK | set(aside)}
+    out = folder or results_folder(args) / "tune" / f"{args.dataset}_{args.model}_{fingerprint(first_task)}"
+    args.shared_first_task = getattr(args, "shared_first_task", None) or str(out / "first_task.pt")
+    for file in (args.shared_first_task, out / "tune.json"):
+        try_to_write(file, "result", "--out, --base_path and --results_path", 100_000)
+    return out
+
+
+def write(out: Path, args: Namespace, choice: dict[str, Any], seconds: float, argv: list[str]) -> dict[str, Any]:
+    """The JSON file; returns what it holds."""
     flags = f"--sbs-q {choice['q']:g} --sbs-s {choice['s']:g}"
-    record = {"command": f"mammoth-sbs tune {shlex.join(argv)}", "flags": flags, "model": args.model,
-              "dataset": args.dataset, "seed": args.seed, "seconds": round(time.monotonic() - start, 2), **choice}
+    record = {"command": f"{way_in()}mammoth-sbs tune {shlex.join(argv)}", "flags": flags, "model": args.model,
+              "dataset": args.dataset, "seed": args.seed, "seconds": round(seconds, 2), **choice}
     text = json.dumps(record, indent=1).encode()
     elsewhere = write_somewhere(out / "tune.json", lambda f: f.write(text), "result")[1]
     if elsewhere:
         raise UserError(f"{flags} was chosen, but {elsewhere}")
-    return out, record
+    return record
 
 
 def further_gpus(model: Any) -> list[str]:

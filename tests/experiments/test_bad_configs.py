@@ -71,9 +71,9 @@ def test_a_config_that_is_not_there(tmp_path: Path) -> None:
         sweep_command.main([str(tmp_path / "nowhere.yaml")])
 
 
-def test_sweeps_are_for_the_embedded_host(do: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mammoth_that_is_none(do: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAMMOTH_ROOT", "somewhere")
-    with pytest.raises(UserError, match="MAMMOTH_ROOT is set"):
+    with pytest.raises(UserError, match="somewhere: not a Mammoth checkout, it has no main.py"):
         do(GOOD)
 
 

@@ -138,7 +138,7 @@ def test_a_program_shows_a_mistake_as_one_line_and_other_errors_as_ever(capsys: 
 
 def test_hooks_see_a_network_that_is_called_by_its_forward() -> None:
     """As Mammoth's A-GEM calls it."""
-    from mammoth_sbs.models.agem import forward_is_call
+    from mammoth_sbs.models.forward import forward_is_call
 
     net, seen = torch.nn.Linear(2, 2), []
     net.register_forward_hook(lambda *_: seen.append(1))

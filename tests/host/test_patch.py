@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import runpy
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mammoth_sbs import host
-from mammoth_sbs.models.flags import BUFFER_SIZE, published
+from mammoth_sbs.host import BUFFER_SIZE, published
 from tests.conftest import MAMMOTH_ROOT, REPO, STOCK
+from tests.host.stand_in import make_checkout
 
 PATCH = REPO / "patches" / "mammoth.patch"
 
@@ -84,14 +83,13 @@ def test_a_module_of_the_patch_shows_one_model_and_no_stock_class(checkout: Path
 
 
 def test_both_ways_in_work_on_a_patched_host_and_give_the_same(tmp_path: Path) -> None:
-    """A copy of the embedded host stands in for a checkout: its own main.py, then ours with MAMMOTH_ROOT."""
-    copy = tmp_path / "checkout"
-    shutil.copytree(host.EMBEDDED, copy, ignore=shutil.ignore_patterns("2tasks.yaml", "__pycache__"))
+    """A stand-in for a checkout: its own main.py, then ours with MAMMOTH_ROOT."""
+    copy = make_checkout(tmp_path / "checkout")
     git(copy, "init", "-q")
     assert git(copy, "apply", str(PATCH)).returncode == 0
     said = []
     flags = ("--model agem_sbs --dataset seq-digits --n_epochs 2 --stop_after 2 --seed 1 --debug_mode 1 "
-             f"--disable_log 1 --non_verbose 1 --base_path {tmp_path}")
+             f"--non_verbose 1 --base_path {tmp_path}")
     for folder, root in ((copy, {}), (REPO, {"MAMMOTH_ROOT": str(copy)})):
         env = {**os.environ, "PYTHONPATH": str(REPO), **root}
         words = [sys.executable, "main.py", *flags.split()]

@@ -86,7 +86,8 @@ def test_the_command_says_what_is_wrong(flags: str, line: str) -> None:
         tune.main(flags.split())
 
 
-def test_the_command_does_not_run_on_another_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_does_not_run_on_a_folder_that_is_no_mammoth(tmp_path: Path,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAMMOTH_ROOT", str(tmp_path))
-    with pytest.raises(UserError, match="embedded host only.* --sbs-q auto"):
+    with pytest.raises(UserError, match="not a Mammoth checkout, it has no main.py"):
         tune.main(["--model", "er_sbs"])

@@ -86,6 +86,8 @@ class Cluster:
                 socket.create_connection((host, int(port)), timeout=5).close()
             with _in_time(address):
                 limits = dict.fromkeys(THREAD_LIMITS, str(threads))
+                if "MAMMOTH_ROOT" in os.environ:  # the checkout is to be at the same place on every node
+                    limits["MAMMOTH_ROOT"] = os.path.abspath(os.environ["MAMMOTH_ROOT"])
                 package = str(Path(mammoth_sbs.__file__).resolve().parent)
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR,
                          runtime_env={"py_modules": [package], "excludes": ["**/__pycache__"], "env_vars": limits})
