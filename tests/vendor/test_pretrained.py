@@ -121,6 +121,15 @@ def test_other_images_have_other_features() -> None:
     assert np.allclose(first.train.images[:41], second.train.images, atol=2e-2)
 
 
+def test_a_part_of_a_file_in_the_cache_is_not_taken_for_the_whole(tmp_path: Path) -> None:
+    np.save(tmp_path / "train_images.npy", few().train.images)
+    (tmp_path / sources.DIGESTS).write_text('{"train_images.npy": "known"}')
+    whole = np.load(tmp_path / "train_images.npy", mmap_mode="r")
+    assert features.digest_of_images(whole) == "known"
+    part, other = features.digest_of_images(whole[:200]), features.digest_of_images(whole[100:300])
+    assert len({"known", part, other}) == 3
+
+
 def test_what_is_damaged_or_half_done_is_computed_again(cache: Path, capsys: pytest.CaptureFixture[str],
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     args = parse(f"--model er --dataset seq-digits {FROZEN} --buffer_size 9 --lr 1")

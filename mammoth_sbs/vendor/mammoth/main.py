@@ -121,7 +121,8 @@ def names() -> str:
     others = [name for name in get_model_names() if name.removesuffix("-sbs") not in stock]
     return "\n".join([f"models     {' '.join(stock)}, each also as _sbs; {' '.join(others)}",
                       f"data sets  {' '.join(datasets.get_dataset_names())}",
-                      f"networks   {' '.join(sorted(REGISTERED_BACKBONES))}"])
+                      f"networks   {' '.join(name for name in sorted(REGISTERED_BACKBONES) if ':' not in name)} "
+                      "timm:NAME"])
 
 
 OVERVIEW = """\

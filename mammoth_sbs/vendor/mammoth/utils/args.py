@@ -210,6 +210,8 @@ def unused(args: argparse.Namespace) -> list[str]:
     usual = datasets.get_dataset_names()[args.dataset].DEFAULTS.get("lr_milestones", []), 0.1
     if args.lr_scheduler != "multisteplr" and (args.lr_milestones, args.sched_multistep_lr_gamma) != usual:
         lines.append("--lr_milestones, --sched_multistep_lr_gamma change nothing without --lr_scheduler multisteplr")
+    if not getattr(args, "frozen", True) and args.head_hidden != backbone_flags(args.backbone)["head_hidden"][0]:
+        lines.append("--head_hidden changes nothing without --frozen 1")
     return lines
 
 

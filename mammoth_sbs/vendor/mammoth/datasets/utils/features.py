@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 FORMAT = 1  # part of every key: raise it when what is stored changes
 FILES = {"train.npy", "test.npy"}
 CHUNK = 256  # images per forward pass
+HEADER = 1024  # bytes: an .npy file has no longer one
 
 
 def features_of(source: Source, name: str, args: Namespace) -> Source:
@@ -67,9 +68,9 @@ def features_of(source: Source, name: str, args: Namespace) -> Source:
 
 
 def digest_of_images(images: np.ndarray) -> str:
-    """Of images in the cache it is known already."""
+    """Of a file of the cache, if they are all of it, it is known already."""
     file = Path(images.filename) if isinstance(images, np.memmap) and images.filename else None
-    if file is not None and (file.parent / DIGESTS).exists():
+    if file is not None and (file.parent / DIGESTS).exists() and file.stat().st_size - images.nbytes < HEADER:
         return json.loads((file.parent / DIGESTS).read_text(encoding="utf-8"))[file.name]
     return hashlib.sha256(repr(images.shape).encode() + np.ascontiguousarray(images).tobytes()).hexdigest()
 
