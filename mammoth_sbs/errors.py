@@ -60,15 +60,41 @@ class Interrupted(KeyboardInterrupt):
         self.status = 128 + (signal.SIGTERM if isinstance(by, Terminated) else signal.SIGINT)  # as shells count
 
 
-def _terminate(number: int, frame: object) -> NoReturn:
-    raise Terminated
+_came: type[KeyboardInterrupt] | None = None  # a signal that the command in progress has got
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    global _came
+    _came = Terminated if number == signal.SIGTERM else KeyboardInterrupt
+    raise _came
+
+
+def heed() -> None:
+    """Raise again what a signal has raised, if somebody dropped it: Python does while it deletes an object, libraries
+    do when they call back. Loops that go on for long ask here."""
+    if _came is not None:
+        raise _came
+
+
+def not_a_signal(e: BaseException) -> None:
+    """An error may be the mere consequence of a signal, as torch.save's are: then that is what goes on up."""
+    inner: BaseException | None = e
+    while inner is not None:
+        if isinstance(inner, KeyboardInterrupt):
+            raise inner from None
+        inner = inner.__cause__ or inner.__context__
+    heed()
 
 
 @contextmanager
 def command() -> Iterator[None]:
     """Around what a user typed: SIGTERM is Ctrl-C, both end in a line, and lost output loses no work."""
+    global _came
     in_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, _terminate) if in_main else None
+    numbers = [number for number in (signal.SIGINT, signal.SIGTERM)
+               if in_main and signal.getsignal(number) is not signal.SIG_IGN]  # as shells have it in the background
+    before = {number: signal.signal(number, _stop) for number in numbers}
+    _came = None
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = steady(sys.stdout, 1), steady(sys.stderr, 2)
     try:
@@ -79,8 +105,9 @@ def command() -> Iterator[None]:
         sys.exit(stopped.status)
     finally:
         sys.stdout.flush()
-        if in_main:
-            signal.signal(signal.SIGTERM, before)
+        _came = None
+        for number, handler in before.items():
+            signal.signal(number, handler)
         sys.stdout, sys.stderr = (old or new for old, new in zip(streams, (sys.stdout, sys.stderr), strict=True))
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from mammoth_sbs.errors import UserError, reason
+from mammoth_sbs.errors import UserError, not_a_signal, reason
 
 try:
     import fcntl
@@ -118,6 +118,7 @@ def write_atomically(path: str | Path, write: Write, what: str) -> None:
         with suppress(OSError):  # the new name too is to outlast a power cut
             _sync(path.parent)
     except (OSError, RuntimeError) as e:
+        not_a_signal(e)
         raise UserError(f"cannot write the {what} {path}: {_reason(e)}; what was there before is untouched") from None
 
 

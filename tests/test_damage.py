@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,10 +30,12 @@ from mammoth_sbs.figures import report
 from mammoth_sbs.figures.results import load
 from mammoth_sbs.tuning.pairs import Point
 from mammoth_sbs.tuning.search import Journal, fingerprint
-from tests.conftest import REPO, mammoth_main
+from tests.conftest import REPO, digits_read_once, mammoth_main
 from tests.vendor.datasets.conftest import cifar100_parquet
 
 from datasets.utils import sources
+from utils import run as run_module
+from utils.checkpoints import save_checkpoint
 
 # ---- what may happen to a file
 
@@ -54,7 +57,7 @@ VALUES = st.one_of(
 
 
 @st.composite
-def damaged_value(draw: st.DrawFn, value: Any) -> Any:
+def damaged_value(draw: st.DrawFn, value: Any, values: st.SearchStrategy = VALUES) -> Any:
     """The same, but for one place in it: another value there, or none."""
     value = copy.deepcopy(value)
     at = value
@@ -67,7 +70,7 @@ def damaged_value(draw: st.DrawFn, value: Any) -> Any:
         if draw(st.integers(0, 3)) == 0:
             del at[key]
         else:
-            at[key] = draw(VALUES)
+            at[key] = draw(values)
         return value
 
 
@@ -243,6 +246,70 @@ def test_a_record_with_a_wrong_array(record: dict[str, np.ndarray], tmp_path_fac
         use(Record(file))
     except UserError as e:
         one_line(e, f"{file}: ")
+
+
+# ---- checkpoints
+
+FLAGS = ("--model er_sbs --dataset seq-digits --train_per_class 8 --test_per_class 4 --max_classes 4 --n_tasks 2 "
+         "--n_epochs 2 --lr .05 --buffer_size 10 --batch_size 4 --non_verbose 1 --seed 0 --optim_mom .9 "
+         "--lr_scheduler multisteplr --lr_milestones 1 --eval_epochs 1 --enable_other_metrics 1 --savecheck epoch")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+    """From within the second task: the file, what is in it, and what the run ends with."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    words = [*FLAGS.split(), "--base_path", str(folder), "--checkpoint_path", str(folder)]
+    whole = mammoth_main.main(mammoth_main.parse_args(words))
+    saves = []
+
+    def save(path: Path, *args: Any, **kwargs: Any) -> None:
+        save_checkpoint(path, *args, **kwargs)
+        saves.append(1)
+        if len(saves) == 4:  # after the first epoch of the second task
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(run_module, "save_checkpoint", save)
+        mammoth_main.main(mammoth_main.parse_args([*words, "--ckpt_name", "a"]))
+    file = folder / "a_last.pt"
+    state = torch.load(file, weights_only=True)
+    state["results"] = [list(row) for row in state["results"]]
+    state["model"] = dict(state["model"])
+    return file, state, whole["results"]
+
+
+def go_on(file: Path, whole: dict[str, Any]) -> None:
+    """It is refused in one line, or the run goes on from it and ends as if nothing had been."""
+    words = ["--loadcheck", str(file), "--disable_log", "1", "--base_path", str(file.parent), "--checkpoint_path",
+             str(file.parent), "--ckpt_name", "b"]
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sources, "_digits", digits_read_once)
+            ended = mammoth_main.main(mammoth_main.parse_args(words))
+    except UserError as e:
+        one_line(e, f"--loadcheck {file}: ")
+        return
+    assert ended["results"] == whole
+
+
+@given(st.data())
+def test_a_checkpoint_with_damaged_bytes(checkpoint: tuple, tmp_path_factory: pytest.TempPathFactory,
+                                         data: st.DataObject) -> None:
+    good, _, whole = checkpoint
+    file = tmp_path_factory.mktemp("checkpoint") / "a.pt"
+    file.write_bytes(data.draw(damaged_bytes(good.read_bytes())))
+    go_on(file, whole)
+
+
+@given(st.data())
+def test_a_checkpoint_with_a_wrong_value(checkpoint: tuple, tmp_path_factory: pytest.TempPathFactory,
+                                         data: st.DataObject) -> None:
+    _, state, whole = checkpoint
+    file = tmp_path_factory.mktemp("checkpoint") / "a.pt"
+    tensors = st.sampled_from([torch.zeros(0), torch.ones(3, 2), torch.tensor(7), torch.full((10,), math.nan)])
+    torch.save(data.draw(damaged_value(state, VALUES | tensors)), file)
+    go_on(file, whole)
 
 
 # ---- the cache

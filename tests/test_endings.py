@@ -9,14 +9,17 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
 
 from mammoth_sbs import commands
-from mammoth_sbs.errors import Interrupted, Steady, Terminated, UserError, command
-from tests.conftest import REPO
+from mammoth_sbs.errors import Interrupted, Steady, Terminated, UserError, command, heed
+from mammoth_sbs.files import write_atomically
+from tests.conftest import REPO, Start
+
+from utils.training import train
 
 RUN = f"{sys.executable} main.py --model er_sbs --dataset seq-digits --n_tasks 2 --train_per_class 20 --lr .05 --seed 1"
 
@@ -50,11 +53,8 @@ def test_a_signal_ends_in_a_line_from_which_to_go_on(number: int, status: int, t
                                stdout=subprocess.DEVNULL)
     while not list(tmp_path.glob("*.pt")) and process.poll() is None:
         time.sleep(0.05)
-    for _ in range(10):  # one that comes while an object is being deleted is lost to Python
-        process.send_signal(number)
-        with suppress(subprocess.TimeoutExpired):
-            line = process.communicate(timeout=20)[1].splitlines()[-1]
-            break
+    process.send_signal(number)
+    line = process.communicate(timeout=120)[1].splitlines()[-1]
     assert process.returncode == status
     assert line.startswith("stopped in task 1 of 2; saved: ") and "_last.pt" in line
     assert line.endswith(" --resume 1") and "To go on: python main.py --model er-sbs" in line
@@ -62,6 +62,55 @@ def test_a_signal_ends_in_a_line_from_which_to_go_on(number: int, status: int, t
 
 
 # ---- the same in this process
+
+
+class Dropped:
+    """What is raised while it is deleted is dropped by Python, and also by libraries that call back."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_is_dropped_ends_the_run_at_its_next_step(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    it = start("er", "--n_epochs 3 --train_per_class 10 --savecheck epoch")
+    monkeypatch.setattr(type(it.model), "begin_epoch", lambda model, epoch, dataset: Dropped() and None)
+    with pytest.raises(SystemExit) as ended, command():
+        train(it.model, it.dataset, it.args)
+    assert ended.value.code == 130
+    assert it.model.task_iteration == 1
+    heed()  # it is over with the command
+
+
+class Slow:
+    """A file in whose writing a signal comes."""
+
+    def write(self, data: bytes) -> int:
+        os.kill(os.getpid(), signal.SIGINT)
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+
+def test_a_signal_while_a_checkpoint_is_written_is_no_full_disk(tmp_path: Path) -> None:
+    """torch.save makes an error of its own of it, which was taken for one of the disk: the run went on."""
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "a.pt", lambda f: torch.save({"a": torch.zeros(9999)}, Slow()), "checkpoint")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    """As SIGINT is for what a script starts in the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with command():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+            heed()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_sigterm_is_ctrl_c_while_a_command_runs_and_only_then(capsys: pytest.CaptureFixture) -> None:

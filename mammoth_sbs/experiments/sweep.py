@@ -15,7 +15,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from mammoth_sbs.errors import UserError
+from mammoth_sbs.errors import UserError, heed
 from mammoth_sbs.experiments.config import Config
 from mammoth_sbs.experiments.duration import calibrate, duration
 from mammoth_sbs.experiments.executors import Executor
@@ -98,6 +98,7 @@ def execute_all(runs: list[Run], before: int, config: Config, executor: Executor
             else:
                 store.save(run.id, run.command, run.args, config.threads, outcome, run.record)
             progress.step(run, outcome if failed else None)
+            heed()
     return failures
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from mammoth_sbs.errors import UserError
+from mammoth_sbs.errors import UserError, heed
 from mammoth_sbs.tuning.pairs import Pair, Point
 from mammoth_sbs.values import POINT, Unfit
 
@@ -167,6 +167,7 @@ def search(trial: Trial, pairs: Sequence[Pair], journal: Journal, processes: int
     points = side_by_side(trial, todo, processes) if processes else in_turn(trial, todo)
     for n, point in enumerate(points, 1):
         journal.add(point)
+        heed()
         done[point.q, point.s] = point
         bar.set_postfix_str(f"q {point.q:g} s {point.s:g}: {point.score:.1f}")
         bar.update()

@@ -195,7 +195,7 @@ def test_a_checkpoint_that_is_none(tmp_path: Path, checkpoint: Path) -> None:
         message = refused(f"--loadcheck {bad}", f"--loadcheck {bad}", "not a checkpoint")
         assert len(message) < 300
     refused(f"--loadcheck {tmp_path / 'missing.pt'}", "missing.pt", "no such file")
-    refused(f"--loadcheck {tmp_path}", str(tmp_path), "no such file")
+    refused(f"--loadcheck {tmp_path}", str(tmp_path), "a folder; give one of its files")
 
 
 def test_a_checkpoint_with_flipped_bits(tmp_path: Path, checkpoint: Path) -> None:

@@ -106,6 +106,14 @@ def test_a_method_written_for_mammoth_runs(start: Start, folder: Path, caplog: p
     assert [record.message for record in caplog.records].count("a task has ended") == 1
 
 
+def test_a_checkpoint_does_not_say_which_files_are_executed(start: Start, folder: Path, tmp_path: Path) -> None:
+    it = start("my_method", f"--extra_models {folder} --stop_after 1 --lr .1 --savecheck last --ckpt_name a")
+    train(it)
+    with pytest.raises(UserError, match=rf"--loadcheck .*a_last.pt: its run had --extra_models {folder}; give that"):
+        parse(f"--loadcheck {tmp_path / 'a_last.pt'}")
+    assert parse(f"--loadcheck {tmp_path / 'a_last.pt'} --extra_models {folder}").model == "my-method"
+
+
 def test_herding_takes_what_keeps_the_mean(start: Start, folder: Path) -> None:
     """One by one, the example that brings the mean of the chosen features nearest to the class's."""
     from utils.buffer import _herded

@@ -45,8 +45,8 @@ def test_precedence_from_the_command_line_down_to_the_data_set(
 
     args = parse(f"{line} --base_path {tmp_path}")
     args.buffer_size, args.optim_wd = 5, 5.0
-    save_checkpoint(tmp_path / "c.pt", SimpleNamespace(state_dict=dict, buffer=SimpleNamespace(serialize=dict)),
-                    args, 1, [])
+    save_checkpoint(tmp_path / "c.pt", SimpleNamespace(state_dict=dict), args, 0, [], inside=None, run="a",
+                    seconds=0.0, during=[], ahead=None)
     args = parse(f"--loadcheck {tmp_path / 'c.pt'} --optim_wd 6")
     assert [getattr(args, name) for name in names] == [1, 2, 3, 4, 5, 6]
     assert (args.model, args.dataset, args.dataset_config, args.n_tasks) == ("er", "seq-digits", "mine", 2)

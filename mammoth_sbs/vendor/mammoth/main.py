@@ -54,8 +54,10 @@ def build_parser(cmd: list[str]) -> flags.ArgumentParser:
     flags.add_initial_args(parser)
     known = parser.parse_known_args(cmd)[0]
     saved = read_checkpoint(known.loadcheck)["args"] if known.loadcheck else {}
-    extra = known.extra_models or saved.get("extra_models")
-    parser.set_defaults(extra_code=add_models(extra) if extra else None)
+    if saved.get("extra_models") and not known.extra_models:
+        raise UserError(f"--loadcheck {known.loadcheck}: its run had --extra_models {saved['extra_models']}; give that "
+                        "flag too, for no checkpoint says which files are executed")
+    parser.set_defaults(extra_code=add_models(known.extra_models) if known.extra_models else None)
     parser.description = names()
     for flag, there in (("model", get_model_names()), ("dataset", datasets.get_dataset_names())):
         given = getattr(known, flag) or saved.get(flag)

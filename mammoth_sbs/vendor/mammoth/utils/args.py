@@ -61,8 +61,6 @@ def one_of(flag: str, known: Iterable[str], given: str) -> str:
     return name
 
 
-
-
 def add_rehearsal_args(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Flags of methods with a buffer."""
     parser.add_argument("--buffer_size", type=at_least(1, 10**7), required=True, help="examples in the replay buffer")

@@ -109,8 +109,11 @@ class Buffer:
     def load(self, content: dict) -> None:
         """Undo of `serialize`."""
         self.empty()
-        for name, value in content.items():
-            setattr(self, name, value.to(self.device) if isinstance(value, Tensor) else value)
+        self.num_seen_examples = content["num_seen_examples"]
+        for name in content.keys() - {"num_seen_examples"}:
+            if name not in self.attributes or len(content[name]) < len(self):
+                raise ValueError(f"the buffer's {name} are not {len(self)}")
+            setattr(self, name, content[name].to(self.device))
 
 
 @torch.no_grad()

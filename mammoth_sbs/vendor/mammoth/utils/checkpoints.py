@@ -16,6 +16,7 @@ from mammoth_sbs.errors import UserError, reason
 from mammoth_sbs.files import write_atomically
 from mammoth_sbs.random_state import get_random_state, set_random_state
 from mammoth_sbs.result import NOT_OF_THE_RUN
+from mammoth_sbs.values import PERCENT, SEED, Unfit, at_least, each, is_plain, is_text, maybe, number, shown, table
 
 if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
@@ -25,7 +26,70 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 OFF: tuple[Any, ...] = (None, False, 0, "", [])  # a flag that came later and is off does not make it another run
+COUNT = at_least(0).check
 OF_THE_SCHEDULE = ("last_epoch", "_step_count", "_last_lr")  # the rest of its state is made from the flags
+
+
+# ---- what a checkpoint may hold
+
+
+def is_tensor(value: Any, name: str) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise Unfit(f"{name} is {shown(value)}, not a tensor")
+
+
+def are_flags(value: Any, name: str) -> None:
+    """What the command line of a run came to."""
+    table({"model": is_text, "dataset": is_text, "seed": SEED.check})(value, name)
+    for flag, given in value.items():
+        is_text(flag, f"a name in {name}")
+        is_plain(given, f"{name}.{flag}")
+
+
+ROW = each(each(PERCENT.check), 2)  # Class-IL and Task-IL accuracies
+STATE = table({
+    "args": are_flags, "model": table({}), "buffer": maybe(table({"num_seen_examples": COUNT})), "tasks_done": COUNT,
+    "random": table({"torch": is_tensor, "numpy": each(lambda *_: None, 4), "python": each(lambda *_: None, 3)}),
+    "results": each(ROW), "run": is_text, "seconds": number(0).check, "ahead": maybe(each(each(ROW, 2))),
+    "during": each(table({"task": COUNT, "epoch": COUNT, "class_il": each(PERCENT.check),
+                          "task_il": each(PERCENT.check)})),
+    "inside": maybe(table({"leg": COUNT, "epochs": COUNT, "steps": COUNT, "optimizer": table({}), "order": is_tensor,
+                           "schedule": table({})}))})
+
+
+def check(state: dict[str, Any]) -> None:
+    """That the state of a run is whole and true to itself; raises `Unfit`."""
+    STATE(state, "")
+    results = state["results"]
+    if len(results) != state["tasks_done"]:
+        raise Unfit(f"results are of {len(results)} tasks, and tasks_done is {state['tasks_done']}")
+    for i, row in enumerate(results):
+        if any(len(accuracies) != i + 1 for accuracies in row):
+            raise Unfit(f"results[{i}] has not {i + 1} accuracies for each setting")
+    if "digest" in state and state["digest"] != digest({key: state[key] for key in state if key != "digest"}):
+        raise Unfit("something in it was changed")
+
+
+def digest(value: Any) -> str:
+    """Names the content of tables, lists, tensors, numbers and texts."""
+    found = hashlib.sha256()
+
+    def add(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            found.update(f"{value.dtype} {tuple(value.shape)}".encode())
+            found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        elif isinstance(value, dict | list | tuple):
+            found.update(f"{len(value)} ".encode())
+            for part in value.items() if isinstance(value, dict) else value:
+                add(part)
+        else:
+            found.update(repr(value).encode())
+
+    add(value)
+    return found.hexdigest()
+
+
+# ---- written and read
 
 
 def run_digest(args: Namespace) -> str:
@@ -56,13 +120,15 @@ def save_checkpoint(path: str | Path, model: ContinualModel, args: Namespace, ta
         "results": results,
         **more,
     }
+    state["digest"] = digest(state)
     write_atomically(path, lambda f: torch.save(state, f), "checkpoint")
 
 
 def read_checkpoint(path: str | Path, flag: str = "--loadcheck") -> dict[str, Any]:
     """The content of a checkpoint, or one line on why not."""
     if not Path(path).is_file():
-        raise UserError(f"{flag} {path}: no such file")
+        raise UserError(f"{flag} {path}: " + ("a folder; give one of its files" if Path(path).is_dir() else
+                                              "no such file"))
     try:
         with zipfile.ZipFile(path) as archive:  # torch would not notice a flipped bit in a tensor
             if archive.testzip() is not None:
@@ -70,8 +136,12 @@ def read_checkpoint(path: str | Path, flag: str = "--loadcheck") -> dict[str, An
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # damage has many faces
         raise UserError(f"{flag} {path}: not a checkpoint, or a damaged one; take another") from None
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
+    if not isinstance(state, dict) or not isinstance(state.get("format"), int) or state["format"] != FORMAT:
         raise UserError(f"{flag} {path}: not a checkpoint of this program; save one with --savecheck")
+    try:
+        check(state)
+    except Unfit as e:
+        raise UserError(f"{flag} {path}: not the state of a run: {e}; take another") from None
     return state
 
 
@@ -100,16 +170,18 @@ def restore(state: dict, model: ContinualModel, loader: TaskLoader | None = None
     """Weights, buffer and random state as they were saved; with a loader, also the place within the task."""
     try:
         model.load_state_dict(state["model"])
-    except RuntimeError as e:
+        if state["buffer"] is not None:
+            model.buffer.load(state["buffer"])
+        if loader is not None:
+            inside = state["inside"]
+            model.task_iteration = inside["steps"]
+            model.opt.load_state_dict(inside["optimizer"])
+            loader.generator.set_state(inside["order"])
+            if scheduler is not None:
+                scheduler.load_state_dict(inside["schedule"])
+        set_random_state(state["random"])
+    except UserError:
+        raise
+    except Exception as e:  # what does not fit has many faces
         raise UserError(f"--model {model.args.model}: what the checkpoint holds does not fit the method as it begins "
                         f"({reason(e)}); it cannot go on from a checkpoint here") from None
-    if state["buffer"] is not None:
-        model.buffer.load(state["buffer"])
-    if loader is not None:
-        inside = state["inside"]
-        model.task_iteration = inside["steps"]
-        model.opt.load_state_dict(inside["optimizer"])
-        loader.generator.set_state(inside["order"])
-        if scheduler is not None:
-            scheduler.load_state_dict(inside["schedule"])
-    set_random_state(state["random"])

@@ -71,8 +71,12 @@ class Run:
             else:  # stopped before its end: its file is ours
                 self.id = state["run"]
         if self.args.resume and self.first == self.end and result is not None:
+            try:
+                found = json.loads(result.read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                raise UserError(f"{result}: not JSON; remove it, and the same command writes it again") from None
             say(f"finished already; result file: {result}")
-            return json.loads(result.read_text(encoding="utf-8"))
+            return found
         if self.first > self.end or (self.first == self.end and (state is None or result is not None)):
             raise UserError(f"nothing to do: the run would start at task {self.first + 1} and stop after task "
                             f"{self.end}; see --start_from, --stop_after and --loadcheck")

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from mammoth_sbs import watch
-from mammoth_sbs.errors import UserError
+from mammoth_sbs.errors import UserError, heed
 from mammoth_sbs.result import NOT_OF_THE_FIRST_TASK, SETTINGS, Accuracies, metrics
 from mammoth_sbs.watch import say, warn
 
@@ -50,6 +50,7 @@ def train_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace
                 progress.close()
                 raise UserError(f"the loss became {loss} in task {model.current_task + 1}, epoch {epoch + 1}: "
                                 f"lower --lr (now {args.lr:g}); checkpoints of earlier tasks are kept")
+            heed()
             progress.step(loss)
             losses += loss
             tell("step", model, dataset, args, epoch + 1, progress.done, progress.total, loss)
