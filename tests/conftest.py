@@ -25,7 +25,7 @@ from mammoth_sbs.models import load_host  # noqa: E402
 
 torch.set_num_threads(1)
 settings.register_profile("suite", max_examples=50, deadline=None)
-settings.register_profile("torture", max_examples=1000, deadline=None)  # pytest --hypothesis-profile torture
+settings.register_profile("torture", max_examples=int(os.environ.get("TORTURE_DAMAGES", "1000")), deadline=None)
 settings.load_profile("suite")
 mammoth_main = load_host()
 

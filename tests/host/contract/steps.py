@@ -52,10 +52,15 @@ def steps(host_: Host, initial: Path) -> dict[str, dict[str, Any]]:
         model.net.load_state_dict(dict(zip(model.net.state_dict(), weights, strict=True)))
         model.net.double().train()
         model.opt = model.get_optimizer()
+        for key, value in vars(model).items():  # where GEM and A-GEM keep gradients
+            if isinstance(value, Tensor) and value.dtype == torch.float32:
+                setattr(model, key, value.double())
         model.transform = Normalise()
         model.gpu_augmentation = lambda images: (images.flip(3) * 0.7 + 0.1 - MEAN) / STD
         model.buffer.empty()
         model.buffer.add_data(**{key: stored[key] for key in ("examples", *STORES[name].split())})
+        for key in {"examples", "logits"} & {"examples", *STORES[name].split()}:
+            setattr(model.buffer, key, getattr(model.buffer, key).double())
         before = torch.cat([p.detach().clone().view(-1) for p in model.net.parameters()])
         inputs = (x - MEAN) / STD
         gradient = torch.autograd.grad(model.loss(model.net(inputs), y), list(model.net.parameters()))
