@@ -85,7 +85,7 @@ class Recorder:
         if len(self.data) < task:  # the run goes on from a checkpoint
             again = copy(dataset)
             again.c_task, again.test_loaders = -1, []
-            with own_randomness(self.generator):
+            with own_randomness(torch.Generator()):  # nothing is drawn here in a run that was not stopped
                 while len(self.data) < task:
                     again.get_data_loaders()
                     self.data.append(again.train_loader.dataset)

@@ -91,7 +91,8 @@ def test_killed_after_every_epoch_with_more_state(model: str, more: str, run: Ca
 
 
 @pytest.mark.parametrize(("model", "more", "steps"), [
-    ("er_sbs", "", 1), ("er_sbs", "--sbs-record-every 2 --sbs-during stock", 1), ("fdr", "", 2), ("gem_sbs", "", 2)])
+    ("er_sbs", "--sbs-record-scores c-score", 1), ("er_sbs", "--sbs-record-every 2 --sbs-during stock", 1),
+    ("fdr", "", 2), ("gem_sbs", "", 2)])
 def test_the_record_goes_on_too(model: str, more: str, steps: int, run: Callable[..., dict],
                                 stumble: Callable[..., dict], tmp_path: Path) -> None:
     """M of earlier tasks, their rows of later epochs, and which classes count in each."""

@@ -53,8 +53,10 @@ def steps(host_: Host, initial: Path) -> dict[str, dict[str, Any]]:
         model.net.double().train()
         model.opt = model.get_optimizer()
         for key, value in vars(model).items():  # where GEM and A-GEM keep gradients
-            if isinstance(value, Tensor) and value.dtype == torch.float32:
+            if key.startswith("grad_") and isinstance(value, Tensor):
                 setattr(model, key, value.double())
+            elif key.startswith("grads_"):
+                setattr(model, key, value.double() if isinstance(value, Tensor) else [part.double() for part in value])
         model.transform = Normalise()
         model.gpu_augmentation = lambda images: (images.flip(3) * 0.7 + 0.1 - MEAN) / STD
         model.buffer.empty()
