@@ -17,8 +17,8 @@ def parser() -> Parser:
     names = {"model": sorted(name.replace("-", "_") for name in module.get_model_names()),
              "dataset": list(module.datasets.get_dataset_names()), "backbone": sorted(module.REGISTERED_BACKBONES)}
     it = Parser(prog="mammoth-sbs run", conflict_handler="resolve")
-    for model in names["model"]:
-        for action in module.build_parser(["--model", model, "--dataset", "seq-digits"])._actions:
+    for model, dataset in [("er", "seq-folder"), *((model, "seq-digits") for model in names["model"])]:
+        for action in module.build_parser(["--model", model, "--dataset", dataset])._actions:
             action.choices = names.get(action.dest, action.choices)
             it._add_action(action)
     return it

@@ -214,6 +214,14 @@ def test_domains_arrive_and_classes_stay(base: Path, method: str) -> None:
         assert np.bincount(labels + 2 * tasks).tolist() == [4] * 6, "a class of a domain has a quota"
 
 
+@pytest.mark.parametrize("how", [{"domains": "folder"}, {}])
+def test_q_and_s_are_chosen_by_the_rotation_task(base: Path, how: dict) -> None:
+    for name in ("art", "photo"):  # domains, or classes with folders inside
+        tree(base / "a" / name, {"cat": 16, "dog": 16})
+    tasks = run("er_sbs", base / "a", sbs_q="auto", sbs_s="auto", sbs_grid=[0.0, 0.4], **how).record["sbs"]["tasks"]
+    assert len(tasks) == 2 and all(task["stored"] > 0 for task in tasks)
+
+
 def test_domains_by_a_column_or_an_array(base: Path) -> None:
     place, labels = ["in", "in", "out", "out"] * 4, [0, 1] * 8
     hub_parquet(base / "a.parquet", labels, place)
@@ -263,6 +271,8 @@ def test_data_is_found_here_or_below_the_base_path(base: Path) -> None:
         train("sgd", "seq-folder", data="b", base_path=str(base), lr=0.1)
     with pytest.raises(UserError, match="--data"):
         train("sgd", "seq-folder", lr=0.1)
+    with pytest.raises(UserError, match="--data is a flag of other data sets, not of seq-digits: seq-folder"):
+        train("sgd", "seq-digits", data="a", lr=0.1)
 
 
 def test_sweeps_and_figures_take_it_as_any_other(base: Path, tmp_path: Path) -> None:

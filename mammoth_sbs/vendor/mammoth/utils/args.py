@@ -48,6 +48,9 @@ def of_others(flag: str, parser: argparse.ArgumentParser) -> str:
         return f"{flag} is a flag of the _sbs models, and --model is {model}; take --model {model}_sbs"
     if owners:
         return f"{flag} is a flag of other methods, not of {model}: {', '.join(owners)}"
+    owners = [name for name in datasets.get_dataset_names() if flag.lstrip("-") in datasets.dataset_flags(name)]
+    if owners:
+        return f"{flag} is a flag of other data sets, not of {dataset}: {', '.join(owners)}"
     owners = [name for name in REGISTERED_BACKBONES if flag.lstrip("-") in backbone_flags(name)]
     return f"{flag} is a flag of other networks, not of {network}: {', '.join(owners)}" if owners else ""
 
