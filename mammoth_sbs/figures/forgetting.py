@@ -78,7 +78,8 @@ def draw_accuracy(axis: Any, it: Networks, setting: str, name: str, rows: list[d
                  for end, value in zip(ends, accuracy, strict=True)]
     for switch in it.switches():
         axis.axvline(switch, color="black", linestyle="--", linewidth=1)
-    axis.set(xlabel="epoch", ylabel=f"test accuracy, {name}, %", ylim=(0, 100), title=f"{it.title}, {len(it)} networks")
+    many = f"{len(it)} networks" if len(it) > 1 else "1 network"
+    axis.set(xlabel="epoch", ylabel=f"test accuracy, {name}, %", ylim=(0, 100), title=f"{it.title}, {many}")
     axis.legend(frameon=False, loc="lower left")
 
 

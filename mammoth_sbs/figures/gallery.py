@@ -16,6 +16,7 @@ from mammoth_sbs.figures.results import SETTINGS, Run
 
 COLUMNS, LINES = 5, 4  # of pictures, on each side
 SIDES = ("quickest", "slowest")
+SIDE = 48  # pixels of a picture
 
 
 def extremes(memory: Memory, count: int) -> tuple[np.ndarray, np.ndarray, float]:
@@ -27,6 +28,15 @@ def extremes(memory: Memory, count: int) -> tuple[np.ndarray, np.ndarray, float]
     known = np.flatnonzero(knew >= least)
     order = known[np.argsort(-speed[known], kind="stable")]
     return order[:count], order[::-1][:count], least
+
+
+def enlarged(image: np.ndarray) -> np.ndarray:
+    """Smooth at SIDE pixels: an SVG keeps these, and not the many of a picture drawn at the figure's resolution."""
+    from PIL import Image
+
+    flat = np.asarray(image).squeeze()
+    flat = flat if flat.dtype == np.uint8 else np.round(255 * flat).astype(np.uint8)
+    return np.asarray(Image.fromarray(flat).resize((SIDE, SIDE), Image.Resampling.LANCZOS))
 
 
 def write(runs: Sequence[Run], out: Path, common: bool = False, metric: str = "final",
@@ -55,7 +65,7 @@ def draw(it: Networks, setting: str, name: str, stem: Path, base_path: str, file
             part.suptitle(f"learned {side}: {share:.0f}% remembered", fontsize=11)
             axes = part.subplots(LINES, COLUMNS).ravel()
             for axis, i, image, label in zip(axes, chosen, images, classes, strict=False):
-                axis.imshow(image.squeeze(), cmap="gray" if image.shape[-1] == 1 else None, interpolation="lanczos")
+                axis.imshow(enlarged(image), cmap="gray" if image.shape[-1] == 1 else None, interpolation="none")
                 count = int(memory.remembered[:, i].sum())
                 axis.set_title(f"{label.replace('_', ' ')}\n{count} of {len(it)}", fontsize=8, pad=2,
                                color="black" if count > len(it) / 2 else "#b23a48")

@@ -13,14 +13,14 @@ from mammoth_sbs.errors import UserError
 from mammoth_sbs.figures.correlation import correlation
 from mammoth_sbs.figures.output import drawing, write_csv
 from mammoth_sbs.figures.recorded import RIGHT, Networks, draw_matrix, majority, matrix_rows, sorted_lines
-from mammoth_sbs.figures.results import SETTINGS, Run, check_alike, group
+from mammoth_sbs.figures.results import SETTINGS, Run, check_alike, check_seeds, group
 from mammoth_sbs.figures.statistics import Mean
 
 WITH_THE_BUFFER = {"model", "buffer_size", "minibatch_size", "sampler"}  # no buffer is another model, without its flags
 
 
-def collect(runs: Sequence[Run]) -> dict[str, dict[int, Networks]]:
-    """By data set and buffer size, 0 for none."""
+def collect(runs: Sequence[Run], common: bool = False) -> dict[str, dict[int, Networks]]:
+    """By data set and buffer size, 0 for none; the same seeds of each."""
     found = {}
     for dataset, members in group(runs, lambda run: run.dataset).items():
         sbs = {name for run in members for name in run.args if name.startswith("sbs_")}
@@ -30,7 +30,11 @@ def collect(runs: Sequence[Run]) -> dict[str, dict[int, Networks]]:
             check_alike(f"{dataset}, buffer {size}", alike)
         if len(sizes) < 3:
             raise UserError(f"{dataset}: memory needs runs of at least three --buffer_size, not of {len(sizes)}")
-        found[dataset] = {size: Networks(f"{dataset}, buffer {size}", sizes[size]) for size in sorted(sizes)}
+        by_seed = check_seeds(dataset, {f"buffer {size}": {run.seed: 0.0 for run in alike}
+                                        for size, alike in sizes.items()}, common)
+        found[dataset] = {size: Networks(f"{dataset}, buffer {size}",
+                                         [run for run in sizes[size] if run.seed in by_seed[f"buffer {size}"]])
+                          for size in sorted(sizes)}
     return found
 
 
@@ -49,7 +53,7 @@ def shown_sizes(sizes: Sequence[int]) -> list[int]:
 
 def write(runs: Sequence[Run], out: Path, common: bool = False, metric: str = "final") -> list[Path]:
     """For Task-IL and Class-IL: the figure, its correlations, and what is drawn."""
-    found = collect(runs)
+    found = collect(runs, common)
     files: list[Path] = []
     for setting, name in SETTINGS.items():
         stem = out / f"memory_{setting}"

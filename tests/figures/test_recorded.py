@@ -12,8 +12,9 @@ from mammoth_sbs.errors import UserError
 from mammoth_sbs.figures.correlation import area_under_curve, correlation, power
 from mammoth_sbs.figures.gallery import extremes
 from mammoth_sbs.figures.matrices import prediction
-from mammoth_sbs.figures.memory import shown_sizes
+from mammoth_sbs.figures.memory import collect, shown_sizes
 from mammoth_sbs.figures.recorded import Memory, majority, sorted_lines
+from mammoth_sbs.figures.results import load
 from tests.figures.conftest import draw, rows_of
 from tests.figures.records import put_recorded
 
@@ -190,6 +191,18 @@ def test_memory(folder: Path) -> None:
     expected = np.corrcoef([0, 10, 20], list(sizes.values()))[0, 1]
     assert float(found["sizes"]["r"]) == pytest.approx(expected, abs=1e-5)
     assert {row["buffer"] for row in rows_of(out / "memory_task_il_matrices.csv")} == {"10", "20"}
+
+
+def test_buffers_of_an_unfinished_sweep_are_compared_over_the_seeds_that_all_have(folder: Path) -> None:
+    three_networks(folder)
+    for size, seeds in ((10, (0, 2)), (20, (0, 1, 2))):
+        for seed in seeds:
+            put_recorded(folder, seed, [[1, 1, 0, 0]] * 4, "er-sbs",
+                         flags={"buffer_size": size, "sampler": "uniform", "sbs_q": 0.2, "sbs_s": 0.2})
+    with pytest.raises(UserError, match=r"CIFAR-10-2: buffer 10 lacks seed 1, which others have; .*--common-seeds"):
+        draw("memory", folder)
+    found = collect(load([folder]), common=True)["CIFAR-10-2"]
+    assert {size: [run.seed for run in it.runs] for size, it in found.items()} == {0: [0, 2], 10: [0, 2], 20: [0, 2]}
 
 
 def test_gallery_of_real_pictures(folder: Path) -> None:
