@@ -155,3 +155,12 @@ def test_a_partial_folder_is_gone_at_the_end_and_not_before(tmp_path: Path) -> N
         os.waitpid(child, 0)
         assert (folder / "a").exists()
     assert not list(tmp_path.iterdir())
+
+
+def test_where_something_unfinished_goes_is_made_and_cleaned_first(tmp_path: Path) -> None:
+    left = tmp_path / "new" / f"{files.PARTIAL}left"
+    left.mkdir(parents=True)
+    with partial_folder(tmp_path / "new") as folder:
+        assert not left.exists() and folder.parent == tmp_path / "new"
+    with partial_folder(tmp_path / "other" / "one") as folder:
+        assert folder.parent == tmp_path / "other" / "one"

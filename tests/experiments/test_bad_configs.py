@@ -41,6 +41,7 @@ BAD = [
     (f"base: {BASE} --model er\nname: ..", "line 2: name: it names a folder"),
     (f"base: {BASE} --model er_sbs --sbs-record x.npz\nseeds: 2", "line 1: --sbs-record: all runs would"),
     ("base: [1, 2", "line 1: not YAML: "),
+    ("name: a\ngrid: {model: [er]}", "line 1: --dataset is missing"),
     ("base: er --lr 1", "line 1: a command line of flags is needed; er comes before any flag"),
     ("", ": empty; it needs `base:`"),
 ]

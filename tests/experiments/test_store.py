@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -201,3 +203,13 @@ def test_committed_results_are_those_of_their_configuration(name: str) -> None:
 def test_no_lock_is_committed() -> None:
     assert not list((REPO / "results").glob("*.lock"))
     assert "/results/**/.lock" in (REPO / ".gitignore").read_text().splitlines()
+
+
+def test_a_disk_that_knows_no_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(store.fcntl, "flock", no_locks)
+    with pytest.raises(UserError, match="^--results .*: cannot be locked: No locks available; give a folder"), \
+            Store(tmp_path).locked():
+        pass

@@ -112,3 +112,10 @@ def test_what_a_map_shows_is_said_in_words(folder: Path, put: Put) -> None:
         assert image.info["Description"] == (
             "Heat map over q and s of the difference to (0, 0), points of final Task-IL accuracy. CIFAR-10-5, ER, "
             "buffer 80: best +3.0 at q = 0, s = 0.2, worst −5.0 at q = 0.4, s = 0.")
+
+
+def test_only_runs_whose_q_and_s_were_both_given_have_a_place_in_the_map(folder: Path, put: Put) -> None:
+    for q, s in ((0.2, 0.4), (0.2, "auto"), ("rule", 0), ("auto", "auto"), (0, 0)):
+        put("er_sbs", 1, 50.0, sbs_q=q, sbs_s=s)
+    put("er_sbs", 1, 50.0, sampler="uniform")
+    assert sorted(run.band for run in heatmap.fixed(load([folder]))) == [(0, 0), (0.2, 0.4)]
