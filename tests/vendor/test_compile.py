@@ -16,17 +16,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments.config import read_config
+from mammoth_sbs.experiments.executors.local import Local
 from mammoth_sbs.experiments.runs import resolve
-from mammoth_sbs.models.scores import fresh
+from mammoth_sbs.models.scores import SCORES, fresh
 from mammoth_sbs.tuning.rotation import Rotation
 from tests.conftest import REPO, STOCK, Start, mammoth_main
 
 import backbone as backbones
 from utils import compiled
 from utils.batch_norm import bn_track_stats
+from utils.evaluate import evaluate
 from utils.training import train_task
 
 Run = Callable[..., dict[str, Any]]
@@ -96,6 +99,49 @@ def test_one_step_is_the_eager_one_whatever_the_size_of_the_batch(both: Callable
         with torch.no_grad():
             near(eager.net(images), ours.net(images))
     assert compilations() == before
+
+
+def test_sums_of_batch_normalisation_go_image_by_image() -> None:
+    """What torch would sum over all pixels at once is summed within images first, and means the same."""
+    from utils.by_image import ALL_BUT_CHANNELS, ByImage, aten
+
+    def sums(x: Tensor) -> tuple[Tensor, ...]:
+        return (*torch.var_mean(x, [0, 2, 3], correction=0, keepdim=True), (x * x).sum([0, 2, 3]), x.sum([1, 2, 3]))
+
+    x = 3 + torch.randn(7, 4, 5, 6)
+    traced = make_fx(sums, tracing_mode="fake")(x)
+    ByImage()(traced.graph)
+    traced.recompile()
+    left = [node.args[1] for node in traced.graph.find_nodes(op="call_function", target=aten.sum.dim_IntList)]
+    assert ALL_BUT_CHANNELS not in left and [1, 2, 3] in left
+    assert not traced.graph.find_nodes(op="call_function", target=aten.var_mean.correction)
+    for more in (x, torch.randn(3, 4, 5, 6)):
+        for ours, theirs in zip(traced(more), sums(more.double()), strict=True):
+            assert ours.shape == theirs.shape
+            near(ours.double(), theirs, 1e-6)
+
+
+def test_what_only_asks_is_compiled_and_without_autograd(start: Start, monkeypatch: pytest.MonkeyPatch,
+                                                         tmp_path: Path) -> None:
+    """Evaluation, and the passes of samplers, scores, recording and the rotation task."""
+    it = start("er_sbs", f"{flags('er')} --sampler max-entropy --sbs-record {tmp_path / 'record.npz'}")
+    asked: list[tuple[int, bool]] = []
+    code = it.model.net.embed.__func__
+    ask = code.ask
+    monkeypatch.setattr(code, "ask", lambda net, x: asked.append((len(x), torch.is_grad_enabled())) or ask(net, x))
+    monkeypatch.setattr(code, "eager", lambda net, x: pytest.fail("an eager pass"))
+    it.dataset.get_data_loaders()
+    it.model.meta_begin_task(it.dataset)
+    train_task(it.model, it.dataset, it.args)
+    data = it.dataset.train_loader.dataset
+    task = it.model.describe(data)
+    passes = [lambda: evaluate(it.model, it.dataset), lambda: it.model.features_and_logits(data),
+              lambda: SCORES["loss"](it.model, data), lambda: Rotation(it.model, it.dataset, task),
+              lambda: it.model.recorder.correct(it.model, it.model.recorder.batches(it.model, 0), 0)]
+    for look in passes:
+        asked.clear()
+        look()
+        assert asked and not any(with_gradients for _, with_gradients in asked)
 
 
 @pytest.mark.parametrize("model", ["sgd", "joint", *STOCK, *(f"{name}_sbs" for name in STOCK)])
@@ -233,6 +279,22 @@ def test_a_sweep_compiles_before_its_runs(tmp_path: Path, cache: Path, run: Run)
     for with_code, without in zip(runs, resolve(read_config(config)), strict=True):
         assert with_code.id != without.id and with_code.first_task != without.first_task is not None
         assert "compile" not in without.args, "runs made before the flag came would no longer count"
+
+
+def networks_in_memory() -> list[str]:
+    """In a worker, before it has done anything."""
+    return list(compiled._known)
+
+
+def test_workers_of_a_sweep_inherit_compiled_code(tmp_path: Path, start: Start) -> None:
+    """Where several runs share a network: they need not even read the cache."""
+    config = tmp_path / "config.yaml"
+    config.write_text(f"base: --model er_sbs --dataset seq-digits {flags('er')}\nseeds: 3\n")
+    start("er", flags("er"))  # it is compiled
+    executor = Local(1, 1)
+    assert executor.call(networks_in_memory) == []
+    executor._inherit(resolve(read_config(config)))
+    assert executor.call(networks_in_memory) == [compiled._kind(start("er", flags("er")).model.net, (1, 8, 8))]
 
 
 def test_without_a_compiler_a_run_goes_on_and_a_sweep_does_not(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -25,6 +26,8 @@ from mammoth_sbs.files import partial_folder
 if TYPE_CHECKING:
     from mammoth_sbs.experiments.runs import Run
 
+COMPILED = "MAMMOTH_SBS_COMPILED"  # tells the server what its workers are to inherit
+OF_A_NETWORK = ("backbone", "num_filters", "mlp_hidden_size", "dataset", "max_classes", "n_tasks", "extra_models")
 POLL = 0.1  # seconds between looks for a first task that has appeared
 
 
@@ -44,14 +47,21 @@ def _die_after(sentinel: int) -> None:
 
 
 @cache
-def _start_server() -> None:
-    """Its socket lies in a folder that the next sweep removes, should this one be killed."""
+def _start_server(compiled: str = "") -> None:
+    """Start it, or start it anew with the networks of the command lines in `compiled` (JSON) in its memory.
+
+    Its socket lies in a folder that the next sweep removes, should this one be killed.
+    """
+    if compiled:
+        forkserver._forkserver._stop()  # type: ignore[attr-defined]
+        os.environ[COMPILED] = compiled
     folder = ExitStack()
     kept, tempfile.tempdir = tempfile.tempdir, str(folder.enter_context(partial_folder()))
     try:
         forkserver.ensure_running()
     finally:
         tempfile.tempdir = kept
+        os.environ.pop(COMPILED, None)
     Finalize(None, folder.close, exitpriority=-200)  # after multiprocessing, at -100, has removed its own
 
 
@@ -98,8 +108,17 @@ class Local:
         finally:
             process.kill()
 
+    def _inherit(self, runs: list[Run]) -> None:
+        """With `--compile 1`: let workers begin with compiled code in memory, which each would read from the cache for
+        seconds. Not with several threads, for OpenMP's do not survive a fork."""
+        compiled = [run for run in runs if run.args.get("compile")]
+        kinds = {str([run.args.get(name) for name in OF_A_NETWORK]): run.words() for run in compiled}
+        if len(compiled) > 2 * len(kinds) and self.threads == 1:
+            _start_server(json.dumps(list(kinds.values())))
+
     def run(self, runs: list[Run], store: Store) -> Generator[tuple[Run, Any], None, None]:
         """Execute all, and give each with its result or `Failure` as it ends."""
+        self._inherit(runs)
         waiting = list(runs)
         active: dict[Any, tuple[BaseProcess, Run]] = {}
 

@@ -13,15 +13,30 @@ Shape = tuple[int, int, int]
 
 class Conv3x3(nn.Conv2d):
     """A 3x3 convolution. A CPU's kernels for torch's usual layout pad channels to blocks of 8 or 16: for widths between
-    (reduced-resnet18's 20) those for channels-last are so much faster that converting pays."""
+    (reduced-resnet18's 20) those for channels-last are so much faster that converting pays. Compiled networks are in
+    channels-last throughout."""
 
     def __init__(self, in_planes: int, planes: int, stride: int) -> None:
         super().__init__(in_planes, planes, 3, stride, 1, bias=False)
         self.between = in_planes > 8 and in_planes % 8 > 0
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.between and x.device.type == "cpu":
+        if self.between and x.device.type == "cpu" and not torch.compiler.is_compiling():
             return super().forward(x.contiguous(memory_format=torch.channels_last)).contiguous()
+        return super().forward(x)
+
+
+class Conv1x1(nn.Conv2d):
+    """A 1x1 convolution of every `stride`-th pixel. In channels-last, as networks are compiled, torch 2.13's own
+    strided one is slow, and with less than 8 channels its gradient writes beyond its arrays."""
+
+    def __init__(self, in_planes: int, planes: int, stride: int) -> None:
+        super().__init__(in_planes, planes, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():
+            step = self.stride[0]
+            return F.conv2d(x[:, :, ::step, ::step], self.weight)
         return super().forward(x)
 
 
@@ -36,7 +51,7 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(planes)
         self.shortcut = nn.Sequential()
         if stride != 1 or in_planes != planes:
-            self.shortcut = nn.Sequential(nn.Conv2d(in_planes, planes, 1, stride, bias=False), nn.BatchNorm2d(planes))
+            self.shortcut = nn.Sequential(Conv1x1(in_planes, planes, stride), nn.BatchNorm2d(planes))
 
     def forward(self, x: Tensor) -> Tensor:
         out = F.relu(self.bn1(self.conv1(x)), inplace=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import inspect
 import os
 import platform
 import sys
@@ -61,10 +62,13 @@ class Compiled:
 
 def _compile(embed: Pass, name: str, threads: int) -> Pass:
     """A function of the network that will be compiled when it is called: a copy, for torch keeps code by function."""
+    from utils.by_image import ByImage  # it imports torch's compiler, which takes seconds
+
     code: CodeType = embed.__code__.replace(co_name=f"{embed.__code__.co_name}_{name}")
     copy = FunctionType(code, embed.__globals__, code.co_name, closure=embed.__closure__)
     # their number is not written into the code: processes that search for q and s have one thread each
-    options: Any = {"cpp.threads": threads, "cpp.dynamic_threads": threads > 1, "guard_filter_fn": _guards}
+    options: Any = {"cpp.threads": threads, "cpp.dynamic_threads": threads > 1, "guard_filter_fn": _guards,
+                    "joint_custom_pre_pass": ByImage()}
     return torch.compile(copy, fullgraph=True, options=options)
 
 
@@ -137,8 +141,10 @@ def _check(net: MammothBackbone) -> None:
 
 def _kind(net: MammothBackbone, shape: tuple[int, ...]) -> str:
     """Networks of one kind run the same code."""
+    files = [Path(__file__), Path(__file__).with_name("by_image.py"), Path(inspect.getfile(type(net)))]
     said = [f"{type(net).__module__}.{type(net).__qualname__}", repr(net), shape, torch.get_num_threads(),
-            next(net.parameters()).device.type]
+            next(net.parameters()).device.type, torch.get_float32_matmul_precision(),
+            *(file.read_bytes() if file.is_file() else b"" for file in files)]
     return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
 
 
