@@ -37,8 +37,11 @@ class LearningSpeed:
     def __len__(self) -> int:
         return len(self.count)
 
-    def update(self, index: Tensor, correct: Tensor, epoch: int) -> None:
-        """Count the examples `index` that were classified correctly; an example counts once per epoch."""
+    def update(self, index: Tensor, correct: Tensor, epoch: int, seen: Tensor | bool = True) -> None:
+        """Count the examples `index` that were classified correctly; an example counts once per epoch.
+
+        `seen` false says that it was not them: on a GPU that is only known there.
+        """
         if epoch != self._epoch:
             self._close_epoch()
             self._epoch, self.epochs = epoch, self.epochs + 1
@@ -50,10 +53,10 @@ class LearningSpeed:
                 t.to(correct.device) for t in (self.count, self._seen, self._correct, self._right)
             )
         index = index.to(correct.device, torch.long)
-        first = correct & ~self._seen[index]
+        first = correct & ~self._seen[index] & seen
         self.count[index] += first
         self._right += first.sum()
-        self._seen[index] = True
+        self._seen[index] |= seen
         if self.rows is not None:
             self._correct[index] |= first
 
@@ -125,11 +128,12 @@ class SpeedHook:
     def __init__(self, net: nn.Module, speed: LearningSpeed, predict: Callable[[Tensor], Tensor]) -> None:
         self.speed, self.predict = speed, predict
         self._batch: tuple[Tensor, Tensor, Tensor, int] | None = None
+        self._perhaps = False  # it may have passed: only the GPU knows
         self._handle = net.register_forward_hook(self)
 
     def expect(self, inputs: Tensor, labels: Tensor, index: Tensor, epoch: int) -> None:
         """Announce the stream batch of the step that comes."""
-        self._batch = inputs, labels, index, epoch
+        self._batch, self._perhaps = (inputs, labels, index, epoch), False
 
     def __call__(self, net: nn.Module, args: tuple, output: Tensor | tuple) -> None:
         if self._batch is None:
@@ -137,16 +141,24 @@ class SpeedHook:
         inputs, labels, index, epoch = self._batch
         given = args[0]
         n = len(inputs)
-        if given is not inputs and not (len(given) >= n and torch.equal(given[:n], inputs)):
+        same: Tensor | bool = given is inputs
+        if not same:
+            if given[:n].shape != inputs.shape:
+                return
+            # a GPU is not waited for: it counts nothing if it finds another batch
+            same = torch.equal(given[:n], inputs) if given.device.type == "cpu" else (given[:n] == inputs).all()
+        if same is False:
             return
-        self._batch = None
+        if same is True:
+            self._batch = None
+        self._perhaps = True
         logits = output[0] if isinstance(output, tuple) else output
-        self.speed.update(index, self.predict(logits[:n].detach()) == labels, epoch)
+        self.speed.update(index, self.predict(logits[:n].detach()) == labels, epoch, same)
 
     @property
     def waiting(self) -> bool:
-        """True if the announced batch has not passed through the network."""
-        return self._batch is not None
+        """True if the announced batch has not passed through the network, as far as is known."""
+        return self._batch is not None and not self._perhaps
 
     def remove(self) -> None:
         self._handle.remove()

@@ -139,7 +139,7 @@ class SpeedSampled(Recorded):
         super().begin_task(dataset)
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None,
-                sbs_index: Tensor | None = None) -> float:
+                sbs_index: Tensor | None = None) -> float | Tensor:
         assert self.hook is not None
         if sbs_index is None:
             raise UserError(f"--dataset {self.args.dataset}: its batches carry no index, which SBS needs; "

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from models.utils.continual_model import ContinualModel
 
@@ -34,7 +34,7 @@ def forward_is_call(net: nn.Module) -> Iterator[None]:
 class ForwardIsCall(ContinualModel):
     """To be put before a method that does so: hooks see its training steps."""
 
-    def meta_observe(self, *args: Any, **kwargs: Any) -> float:
+    def meta_observe(self, *args: Any, **kwargs: Any) -> float | Tensor:
         with forward_is_call(self.net):
             return super().meta_observe(*args, **kwargs)
 

@@ -331,7 +331,7 @@ class Recorded(ContinualModel):
         if self.recorder is not None:
             self.recorder.begin_task(self, dataset)
 
-    def meta_observe(self, *args: Any, **fields: Any) -> float:
+    def meta_observe(self, *args: Any, **fields: Any) -> float | Tensor:
         if self.recorder is not None:
             self.recorder.expect(args[0], args[1], fields[INDEX], fields.get("epoch") or 0)
         return super().meta_observe(*args, **fields)

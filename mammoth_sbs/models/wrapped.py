@@ -160,7 +160,7 @@ class Wrapped(SpeedSampled):
     classify = Recorded.classify  # a fixed head, if it has one
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None,
-                sbs_index: Tensor | None = None, **kwargs: Any) -> float:
+                sbs_index: Tensor | None = None, **kwargs: Any) -> float | Tensor:
         """The name `kwargs` makes Mammoth hand over every field; the method gets those that it takes."""
         taken = inspect.signature(super(SpeedSampled, self).observe).parameters
         more = {name: value for name, value in kwargs.items() if name in taken}

@@ -31,6 +31,7 @@ from mammoth_sbs.tuning.search import Journal, fingerprint, processes_for, searc
 from utils import augmentations
 from utils.schedulers import get_scheduler
 
+LOOK = 50  # steps after which a GPU's loss is looked at
 TURNS = 4  # by 0, 90, 180 and 270 degrees
 
 
@@ -264,10 +265,11 @@ class Rotation:
         steps = trial.get_debug_iters() if trial.args.debug_mode else len(data.train_loader)
         for epoch in range(self.epochs):
             trial.meta_begin_epoch(epoch, data)
-            for _, (inputs, labels, not_aug, index) in zip(range(steps), data.train_loader, strict=False):
+            for i, (inputs, labels, not_aug, index) in zip(range(steps), data.train_loader, strict=False):
                 loss = trial.meta_observe(inputs.to(device), labels.to(device), not_aug.to(device), epoch=epoch,
                                           **{INDEX: index.to(device)})
-                if not math.isfinite(loss):  # a diverged network knows nothing, and will score so
+                # a diverged network knows nothing, and will score so; a GPU is not asked at every step
+                if (isinstance(loss, float) or i % LOOK == 0) and not math.isfinite(loss):
                     return
             trial.meta_end_epoch(epoch, data)
             if scheduler is not None:

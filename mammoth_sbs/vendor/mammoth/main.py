@@ -27,7 +27,14 @@ from models.utils.continual_model import ContinualModel  # noqa: E402
 from utils import args as flags  # noqa: E402
 from utils.checkpoints import read_checkpoint  # noqa: E402
 from utils.compiled import CannotCompile, compile_network  # noqa: E402
-from utils.conf import base_path, get_checkpoint_path, get_device, keep_memory, set_random_seed  # noqa: E402
+from utils.conf import (  # noqa: E402
+    base_path,
+    get_checkpoint_path,
+    get_device,
+    keep_memory,
+    set_precision,
+    set_random_seed,
+)
 from utils.run import Run  # noqa: E402
 from utils.training import train  # noqa: E402
 
@@ -218,6 +225,8 @@ def initialize(args: argparse.Namespace | None = None,
     base_path(args.base_path)
     get_checkpoint_path(args.checkpoint_path)
     args.device = get_device(args.device)
+    set_precision(args.code_optimization, args.device)
+    args.compile = args.compile or args.code_optimization == 3
     dataset = datasets.get_dataset(args)
     args.num_classes, args.n_tasks = dataset.N_CLASSES, dataset.N_TASKS
     for flag, tasks in (("--stop_after", args.stop_after), ("--start_from", args.start_from and args.start_from + 1)):

@@ -28,15 +28,16 @@ class AGem(ReplayModel):
             _, labels, examples = next(iter(dataset.train_loader))[:3]
         self.buffer.add_data(examples=examples, labels=labels)
 
-    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor,
+                epoch: int | None = None) -> float | Tensor:
         loss = self.loss(self.net(inputs), labels)
         g = gradient(self.net, loss)
         if not self.buffer.is_empty():
             x, y = self.replay()
             reference = gradient(self.net, self.loss(self.net(x), y))
             overlap = torch.dot(g.double(), reference.double())  # squares of large gradients leave float's range
-            if overlap < 0:
-                g = g - (overlap / torch.dot(reference.double(), reference.double())).float() * reference
+            share = (overlap / torch.dot(reference.double(), reference.double())).float()
+            g = torch.where(overlap < 0, g - share * reference, g)  # no question that a GPU would have to answer first
         set_gradient(self.net, g)
         self.opt.step()
-        return loss.item()
+        return self.number(loss)

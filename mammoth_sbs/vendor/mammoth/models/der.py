@@ -19,7 +19,8 @@ class Der(ReplayModel):
         parser.add_argument("--alpha", type=number(0), required=True, help="weight of the loss on replayed logits")
         return parser
 
-    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor,
+                epoch: int | None = None) -> float | Tensor:
         self.opt.zero_grad()
         outputs = self.net(inputs)
         loss = self.loss(outputs, labels)
@@ -29,4 +30,4 @@ class Der(ReplayModel):
         loss.backward()
         self.opt.step()
         self.buffer.add_data(examples=not_aug_inputs, logits=outputs)
-        return loss.item()
+        return self.number(loss)

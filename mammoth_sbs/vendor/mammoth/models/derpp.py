@@ -20,7 +20,8 @@ class Derpp(ReplayModel):
         parser.add_argument("--beta", type=number(0), required=True, help="weight of the loss on replayed labels")
         return parser
 
-    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor,
+                epoch: int | None = None) -> float | Tensor:
         self.opt.zero_grad()
         outputs = self.net(inputs)
         loss = self.loss(outputs, labels)
@@ -32,4 +33,4 @@ class Derpp(ReplayModel):
         loss.backward()
         self.opt.step()
         self.buffer.add_data(examples=not_aug_inputs, labels=labels, logits=outputs)
-        return loss.item()
+        return self.number(loss)

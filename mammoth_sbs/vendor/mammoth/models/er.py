@@ -8,11 +8,12 @@ class Er(ReplayModel):
 
     NAME = "er"
 
-    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor,
+                epoch: int | None = None) -> float | Tensor:
         self.opt.zero_grad()
         all_inputs, all_labels = self.with_replay(inputs, labels)
         loss = self.loss(self.net(all_inputs), all_labels)
         loss.backward()
         self.opt.step()
         self.buffer.add_data(examples=not_aug_inputs, labels=labels)
-        return loss.item()
+        return self.number(loss)

@@ -43,7 +43,8 @@ class Fdr(ReplayModel):
                                      task_labels=torch.full_like(data[1], self.current_task)[:room])
                 room -= self.args.batch_size
 
-    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor,
+                epoch: int | None = None) -> float | Tensor:
         self.opt.zero_grad()
         loss = self.loss(self.net(inputs), labels)
         loss.backward()
@@ -56,4 +57,4 @@ class Fdr(ReplayModel):
                 loss = self.args.alpha * loss
             loss.backward()
             self.opt.step()
-        return loss.item()
+        return self.number(loss)

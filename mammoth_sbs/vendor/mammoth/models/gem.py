@@ -69,7 +69,8 @@ class Gem(ReplayModel):
         return torch.stack([gradient(self.net, self.loss(self.net(x[tasks == t]), y[tasks == t]))
                             for t in tasks.unique()])
 
-    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor,
+                epoch: int | None = None) -> float | Tensor:
         memories = self.memory_gradients()
         loss = self.loss(self.net(inputs), labels)
         g = self.grads_da = gradient(self.net, loss)
@@ -80,4 +81,4 @@ class Gem(ReplayModel):
             g = project_to_cone(g, memories, self.args.gamma)
         set_gradient(self.net, g)
         self.opt.step()
-        return loss.item()
+        return self.number(loss)

@@ -17,7 +17,8 @@ class Joint(Sgd):
         super().__init__(*args, **kwargs)
         self.waiting = True
 
-    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor,
+                epoch: int | None = None) -> float | Tensor:
         if not self.waiting:
             return super().observe(inputs, labels, not_aug_inputs)
         self.opt.step()  # no gradients, so it does nothing; a schedule wants to have seen it

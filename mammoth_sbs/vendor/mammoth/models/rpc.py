@@ -42,14 +42,15 @@ class RPC(ReplayModel):
         """The fixed head, on the network's outputs but the last."""
         return outputs[:, :-1] @ self.rpchead
 
-    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor,
+                epoch: int | None = None) -> float | Tensor:
         self.opt.zero_grad()
         inputs, labels = self.with_replay(inputs, labels)
         outputs = self.net(inputs)
         loss = self.loss(self.classify(outputs) if self.args.as_paper else outputs, labels)
         loss.backward()
         self.opt.step()
-        return loss.item()
+        return self.number(loss)
 
     def end_task(self, dataset: ContinualDataset) -> None:
         tasks = self.current_task + bool(self.args.as_paper)  # Mammoth counts the tasks before this one

@@ -8,9 +8,10 @@ class Sgd(ContinualModel):
 
     NAME = "sgd"
 
-    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor,
+                epoch: int | None = None) -> float | Tensor:
         self.opt.zero_grad()
         loss = self.loss(self.net(inputs), labels)
         loss.backward()
         self.opt.step()
-        return loss.item()
+        return self.number(loss)

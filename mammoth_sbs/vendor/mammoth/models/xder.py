@@ -187,7 +187,8 @@ class XDer(ReplayModel):
                 for h, head in enumerate(heads) for view in range(args.simclr_num_aug)]).mean()
         return loss
 
-    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor,
+                epoch: int | None = None) -> float | Tensor:
         args, t, past, seen = self.args, self.current_task, self.n_past_classes, self.n_seen_classes
         self.opt.zero_grad()
         with bn_track_stats(self, not args.align_bn or t == 0):
@@ -203,4 +204,4 @@ class XDer(ReplayModel):
             loss = loss + args.constr_eta * hinge(bad, good, args.constr_margin)
         loss.backward()
         self.opt.step()
-        return loss.item()
+        return self.number(loss)

@@ -141,6 +141,8 @@ def add_management_args(parser: argparse.ArgumentParser) -> None:
     add("--stop_after", type=at_least(1), help="number of tasks after which to stop (default: all)")
     add("--device", type=text, help="cpu, cuda:0, ... (default: the first GPU, else the CPU)")
     add("--compile", type=binary, default=False, help="1: compile the network, once a minute or two; faster on a CPU")
+    add("--code_optimization", "-O", type=int, choices=(0, 1, 2, 3), default=0,
+        help="as in Mammoth, for a GPU: 1 lets matrix products use TF32; 2 bfloat16; 3 that and --compile 1")
     add("--num_workers", type=at_least(0), help="accepted and not needed: batches are made in the training process")
     add("--debug_mode", type=binary, default=False, help="a few steps per epoch only")
     add("--non_verbose", type=binary, default=False, help="no progress bars")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import numpy as np
 import torch
@@ -10,6 +11,17 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 Transform = Callable[[Tensor], Tensor]
+
+
+def there(x: Tensor, device: torch.device | str | None) -> Tensor:
+    """`x` on a device. On the way to a GPU nobody waits, neither for the copy nor for what is still to do there."""
+    return x.to(device, non_blocking=torch.device(device).type != "cpu") if device is not None else x
+
+
+@cache
+def constant(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """A number per channel, brought to a device once."""
+    return torch.tensor(values, device=device)[:, None, None]
 
 
 def to_float(x: Tensor) -> Tensor:
@@ -30,7 +42,7 @@ def cutmix_data(x: Tensor, y: Tensor, alpha: float = 1.0, cutmix_prob: float = 0
     if not force and np.random.rand() > cutmix_prob:
         return x, y, y, 1.0
     size, share = np.array(x.shape[2:]), np.sqrt(1 - np.random.beta(alpha, alpha))
-    other = torch.randperm(len(x)).to(x.device)
+    other = there(torch.randperm(len(x)), x.device)
     half, centre = (size * share).astype(int) // 2, np.random.randint(size)
     (top, left), (bottom, right) = np.clip(centre - half, 0, size), np.clip(centre + half, 0, size)
     x[:, :, top:bottom, left:right] = x[other, :, top:bottom, left:right]
@@ -41,13 +53,13 @@ def random_crop(x: Tensor, padding: int, generator: Generator | None = None) -> 
     """Pad with zeros, then cut a window of the old size, elsewhere for every image."""
     height, width = x.shape[-2:]
     windows = F.pad(x, (padding,) * 4).unfold(2, height, 1).unfold(3, width, 1)
-    top, left = torch.randint(2 * padding + 1, (2, len(x)), generator=generator).to(x.device)
+    top, left = there(torch.randint(2 * padding + 1, (2, len(x)), generator=generator), x.device)
     return windows[torch.arange(len(x), device=x.device), :, top, left]
 
 
 def random_flip(x: Tensor, generator: Generator | None = None) -> Tensor:
     """Mirror every second image, at random."""
-    flip = torch.rand(len(x), generator=generator).to(x.device) < 0.5
+    flip = there(torch.rand(len(x), generator=generator), x.device) < 0.5
     return torch.where(flip[:, None, None, None], x.flip(-1), x)
 
 
@@ -58,18 +70,14 @@ class Normalize:
         self.mean, self.std = tuple(mean), tuple(std)
 
     def __call__(self, x: Tensor) -> Tensor:
-        mean = torch.tensor(self.mean, device=x.device)[:, None, None]
-        std = torch.tensor(self.std, device=x.device)[:, None, None]
-        return to_float(x).sub(mean).div_(std)
+        return to_float(x).sub(constant(self.mean, x.device)).div_(constant(self.std, x.device))
 
 
 class DeNormalize(Normalize):
     """x * std + mean per channel."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        mean = torch.tensor(self.mean, device=x.device)[:, None, None]
-        std = torch.tensor(self.std, device=x.device)[:, None, None]
-        return x * std + mean
+        return x * constant(self.std, x.device) + constant(self.mean, x.device)
 
 
 class Augment:
@@ -91,7 +99,7 @@ def _blend(a: Tensor, b: Tensor, weight: Tensor) -> Tensor:
 
 
 def _grey(x: Tensor) -> Tensor:
-    return (x * x.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
+    return (x * constant((0.299, 0.587, 0.114), x.device)).sum(1, keepdim=True)
 
 
 def _shift_hue(x: Tensor, shift: Tensor) -> Tensor:
@@ -102,7 +110,7 @@ def _shift_hue(x: Tensor, shift: Tensor) -> Tensor:
     safe = chroma.clamp(min=1e-8)
     sector = torch.stack([((g - b) / safe) % 6, (b - r) / safe + 2, (r - g) / safe + 4], 1)
     hue = sector.gather(1, top[:, None])[:, 0] / 6 + shift.view(-1, 1, 1)
-    k = (x.new_tensor([5.0, 3.0, 1.0])[:, None, None] + 6 * hue[:, None]) % 6
+    k = (constant((5.0, 3.0, 1.0), x.device) + 6 * hue[:, None]) % 6
     return value[:, None] - chroma[:, None] * torch.minimum(k, 4 - k).clamp(0, 1)
 
 
@@ -127,7 +135,7 @@ class StrongAugment:
         centre_x, centre_y = (1 - half_w) * (2 * torch.rand(n) - 1), (1 - half_h) * (2 * torch.rand(n) - 1)
         zero = torch.zeros(n)
         theta = torch.stack([half_w, zero, centre_x, zero, half_h, centre_y], 1).view(n, 2, 3)
-        grid = F.affine_grid(theta.to(x.device), list(x.shape), align_corners=False)
+        grid = F.affine_grid(there(theta, x.device), list(x.shape), align_corners=False)
         return F.grid_sample(x, grid, padding_mode="reflection", align_corners=False)
 
     @staticmethod
@@ -136,7 +144,7 @@ class StrongAugment:
         n = len(x)
 
         def amount() -> Tensor:
-            return torch.empty(n, 1, 1, 1).uniform_(0.6, 1.4).to(x.device)
+            return there(torch.empty(n, 1, 1, 1).uniform_(0.6, 1.4), x.device)
 
         jittered = x
         for step in torch.randperm(4).tolist():
@@ -147,7 +155,7 @@ class StrongAugment:
             elif step == 2:
                 jittered = _blend(jittered, _grey(jittered), amount())
             else:
-                jittered = _shift_hue(jittered, torch.empty(n).uniform_(-0.1, 0.1).to(x.device))
-        keep, grey = torch.rand(2, n, 1, 1, 1).lt(0.2).to(x.device)
+                jittered = _shift_hue(jittered, there(torch.empty(n).uniform_(-0.1, 0.1), x.device))
+        keep, grey = there(torch.rand(2, n, 1, 1, 1).lt(0.2), x.device)
         x = torch.where(keep, x, jittered)
         return torch.where(grey, _grey(x), x)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mammoth_sbs.errors import UserError
 
-from utils.augmentations import Transform
+from utils.augmentations import Transform, there
 
 
 class Buffer:
@@ -73,7 +73,8 @@ class Buffer:
             index, source = torch.from_numpy(slots), torch.from_numpy(rows)
             for name, value in given.items():
                 target = getattr(self, name)
-                target[index] = value.detach()[source.to(value.device)].to(target.device, target.dtype)
+                chosen = value.detach()[there(source, value.device)]
+                target[there(index, target.device)] = there(chosen, target.device).to(target.dtype)
 
     def get_data(self, size: int, transform: Transform | None = None, return_index: bool = False,
                  device: torch.device | str | None = None) -> tuple[Tensor, ...]:
@@ -81,12 +82,13 @@ class Buffer:
         choice = np.random.choice(len(self), size=min(size, len(self)), replace=False)
         index = torch.from_numpy(choice)
         data = self.get_data_by_index(index, transform, device)
-        return (index.to(device or self.device), *data) if return_index else data
+        return (there(index, device or self.device), *data) if return_index else data
 
     def get_data_by_index(self, indexes: Tensor, transform: Transform | None = None,
                           device: torch.device | str | None = None) -> tuple[Tensor, ...]:
         """The content of some slots."""
-        first, *rest = (getattr(self, name)[indexes].to(device or self.device) for name in self.used_attributes)
+        indexes = there(indexes, self.device)
+        first, *rest = (there(getattr(self, name)[indexes], device or self.device) for name in self.used_attributes)
         return (transform(first) if transform else first, *rest)
 
     def get_all_data(self, transform: Transform | None = None,

@@ -49,6 +49,15 @@ def get_device(avail_devices: str | torch.device | None = None) -> torch.device:
     return found
 
 
+def set_precision(level: int, device: torch.device) -> None:
+    """How exact matrix products of float32 are, as `--code_optimization` says; those of a CPU stay as they are."""
+    if level > 1 and not (device.type == "cuda" and torch.cuda.is_bf16_supported()):
+        raise UserError(f"--code_optimization {level}: needs a GPU with bfloat16, not {device}; give 0 or 1, "
+                        "and --compile 1 for compiled code")
+    precision = ("highest", "high", "medium", "medium")[level if device.type == "cuda" else 0]
+    torch.set_float32_matmul_precision(precision)
+
+
 @cache
 def warn_once(*words: object) -> None:
     """A warning in Python's log, the first time only."""

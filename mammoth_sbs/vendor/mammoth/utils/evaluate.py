@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from datasets.utils.continual_dataset import batches_on
+
 if TYPE_CHECKING:
     from datasets.utils.continual_dataset import ContinualDataset
     from models.utils.continual_model import ContinualModel
@@ -27,13 +29,13 @@ def evaluate(model: ContinualModel, dataset: ContinualDataset, last: bool = Fals
     n_classes = dataset.get_offsets()[1]
     accuracies: tuple[list[float], list[float]] = ([], [])
     for k, loader in list(enumerate(dataset.test_loaders))[-1 if last else 0 :]:
-        class_il = task_il = 0
-        for inputs, labels, *_ in loader:
+        right = torch.zeros(2, dtype=torch.int64, device=model.device)  # a GPU is waited for once per task
+        for inputs, labels, *_ in batches_on(loader, model.device):
             outputs, labels = model(inputs.to(model.device)), labels.to(model.device)
-            class_il += int((outputs[:, :n_classes].argmax(1) == labels).sum())
+            right[0] += (outputs[:, :n_classes].argmax(1) == labels).sum()
             mask_classes(outputs, dataset, k)
-            task_il += int((outputs.argmax(1) == labels).sum())
-        for found, into in zip((class_il, task_il), accuracies, strict=True):
+            right[1] += (outputs.argmax(1) == labels).sum()
+        for found, into in zip(right.tolist(), accuracies, strict=True):
             into.append(100 * found / len(loader.dataset))
     model.net.train(was_training)
     return accuracies

@@ -8,13 +8,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from torch import Tensor
+
 from mammoth_sbs import watch
 from mammoth_sbs.errors import UserError, heed
 from mammoth_sbs.result import NOT_OF_THE_FIRST_TASK, SETTINGS, Accuracies, metrics
 from mammoth_sbs.watch import say, warn
 
 from datasets import get_dataset
-from datasets.utils.continual_dataset import ContinualDataset
+from datasets.utils.continual_dataset import ContinualDataset, batches_on
 from models.utils.continual_model import ContinualModel
 from utils.boards import boards
 from utils.checkpoints import check_same_run, place_in_task, read_checkpoint, restore, save_checkpoint
@@ -23,6 +25,8 @@ from utils.loggers import print_mean_accuracy, print_metrics, print_table
 from utils.progress import Progress
 from utils.run import Run
 from utils.schedulers import get_scheduler
+
+LOOK = 50  # steps after which a GPU's loss is looked at
 
 
 def train_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace, note: str = "",
@@ -37,23 +41,27 @@ def train_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace
     title = title or f"Task {model.current_task + 1}/{dataset.N_TASKS}"
     first = run.begin_training(loader, scheduler) if run is not None else 0
     progress = Progress(title, args.n_epochs * steps, args.non_verbose, note, first * steps)
-    losses = math.nan
+    losses: Any = math.nan
+    known = math.nan  # the loss that was looked at last
     for epoch in range(first, args.n_epochs):
         losses = 0.0
         model.meta_begin_epoch(epoch, dataset)
-        for _, (inputs, labels, not_aug_inputs, *rest) in zip(range(steps), loader, strict=False):
+        for i, (inputs, labels, not_aug_inputs, *rest) in zip(range(steps), batches_on(loader, device), strict=False):
             fields = {name: value.to(device)
                       for name, value in zip(loader.dataset.extra_return_fields, rest, strict=True)}
             loss = model.meta_observe(inputs.to(device), labels.to(device), not_aug_inputs.to(device),
                                       epoch=epoch, **fields)
-            if not math.isfinite(loss):
-                progress.close()
-                raise UserError(f"the loss became {loss} in task {model.current_task + 1}, epoch {epoch + 1}: "
-                                f"lower --lr (now {args.lr:g}); checkpoints of earlier tasks are kept")
-            heed()
-            progress.step(loss)
             losses += loss
-            tell("step", model, dataset, args, epoch + 1, progress.done, progress.total, loss)
+            if not isinstance(loss, Tensor) or i % LOOK == LOOK - 1 or i == steps - 1:
+                known, losses = float(loss), float(losses)  # on a GPU, the wait for all steps so far
+                if not math.isfinite(losses):
+                    progress.close()
+                    bad = losses if math.isfinite(known) else known
+                    raise UserError(f"the loss became {bad} in task {model.current_task + 1}, epoch {epoch + 1}: "
+                                    f"lower --lr (now {args.lr:g}); checkpoints of earlier tasks are kept")
+            heed()
+            progress.step(known)
+            tell("step", model, dataset, args, epoch + 1, progress.done, progress.total, known)
         model.meta_end_epoch(epoch, dataset)
         if scheduler is not None:
             scheduler.step()

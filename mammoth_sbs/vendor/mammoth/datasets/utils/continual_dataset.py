@@ -23,7 +23,7 @@ from datasets.utils.tasks import (
     custom_class_order,
     make_second_task,
 )
-from utils.augmentations import Augment, DeNormalize, Normalize, to_float
+from utils.augmentations import Augment, DeNormalize, Normalize, there, to_float
 from utils.conf import base_path
 
 
@@ -33,6 +33,7 @@ class MammothDatasetWrapper:
     def __init__(self, data: Tensor, targets: Tensor, indexes: np.ndarray, transform: Augment) -> None:
         self.data, self.targets, self.indexes, self.transform = data, targets, indexes, transform
         self.extra_return_fields: tuple[str, ...] = ()
+        self._there: dict[str, tuple[Any, Tensor]] = {}  # by name: what was brought to a GPU, and what it became
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -52,22 +53,34 @@ class MammothDatasetWrapper:
         self.targets = torch.cat([self.targets, labels.to(self.targets)])
         self.indexes = np.concatenate([self.indexes, np.full(len(labels), -1)])
 
-    def batch(self, index: Tensor, generator: Generator | None = None) -> tuple[Tensor, ...]:
-        """`(inputs, labels, not_aug_inputs, *extra fields)` of some examples."""
-        extra = (self._field(name, index) for name in self.extra_return_fields)
-        inputs = self.transform(self.data[index], generator)
-        not_aug = inputs if self.data.is_floating_point() else self.not_augmented(index)  # features are as they are
-        return (inputs, self.targets[index], not_aug, *extra)
+    def batch(self, index: Tensor, generator: Generator | None = None,
+              device: torch.device | str = "cpu") -> tuple[Tensor, ...]:
+        """`(inputs, labels, not_aug_inputs, *extra fields)` of some examples, cut and augmented on the device."""
+        index = there(index, device)
+        images = self._on("data", device)[index]
+        extra = (self._field(name, index, device) for name in self.extra_return_fields)
+        inputs = self.transform(images, generator)
+        not_aug = inputs if images.is_floating_point() else to_float(images)  # features are as they are
+        return (inputs, self._on("targets", device)[index], not_aug, *extra)
 
     def not_augmented(self, index: Tensor) -> Tensor:
-        """The same images without augmentation, between 0 and 1."""
+        """The images of a batch without augmentation, between 0 and 1."""
         return to_float(self.data[index])
 
-    def _field(self, name: str, index: Tensor) -> Tensor:
+    def _on(self, name: str, device: torch.device | str) -> Tensor:
+        """A tensor of all examples on a device: it is brought to a GPU once."""
+        value = getattr(self, name)
+        if torch.device(device).type == "cpu":
+            return torch.as_tensor(value)
+        if name not in self._there or self._there[name][0] is not value:
+            self._there[name] = value, torch.as_tensor(value).to(device)
+        return self._there[name][1]
+
+    def _field(self, name: str, index: Tensor, device: torch.device | str) -> Tensor:
         value = getattr(self, name)
         if isinstance(value, range):  # a running number needs no memory
             return index * value.step + value.start
-        return torch.as_tensor(value)[index]
+        return self._on(name, device)[index]
 
     def __getitem__(self, index: int) -> tuple[Tensor, ...]:
         return tuple(field[0] for field in self.batch(torch.tensor([index])))
@@ -85,10 +98,19 @@ class TaskLoader:
         return len(self.dataset) // self.batch_size if self.drop_last else -(-len(self.dataset) // self.batch_size)
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        return self.on("cpu")
+
+    def on(self, device: torch.device | str) -> Iterator[tuple[Tensor, ...]]:
+        """An epoch's batches, made on the device that learns from them."""
         n = len(self.dataset)
         order = torch.randperm(n, generator=self.generator) if self.shuffle else torch.arange(n)
         for i in range(len(self)):
-            yield self.dataset.batch(order[i * self.batch_size : (i + 1) * self.batch_size], self.generator)
+            yield self.dataset.batch(order[i * self.batch_size : (i + 1) * self.batch_size], self.generator, device)
+
+
+def batches_on(loader: Any, device: torch.device | str) -> Iterator[Any]:
+    """`loader.on(device)`; of a loader that a method has put in place of ours, what it gives."""
+    return loader.on(device) if isinstance(loader, TaskLoader) else iter(loader)
 
 
 class ContinualDataset:

@@ -102,9 +102,14 @@ class ContinualModel(nn.Module):
         """The logits that are evaluated."""
         return self.classify(self.net(x))
 
-    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> float:
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor,
+                epoch: int | None = None) -> float | Tensor:
         """One training step on a batch of the stream; returns the loss."""
         raise NotImplementedError(f"{type(self).__name__} does not say how it learns")
+
+    def number(self, loss: Tensor) -> float | Tensor:
+        """The loss that `observe` returns: on a GPU as it is, for a step must not wait until it is known."""
+        return loss.item() if loss.device.type == "cpu" else loss.detach()
 
     def begin_task(self, dataset: Any) -> None:
         """Called before each task."""
@@ -121,7 +126,7 @@ class ContinualModel(nn.Module):
     def end_eval(self, dataset: Any, accs: tuple[list[float], list[float]]) -> None:
         """Called with the accuracies after each task."""
 
-    def meta_observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, **fields: Any) -> float:
+    def meta_observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, **fields: Any) -> float | Tensor:
         """`observe`, given those extra fields that it asks for."""
         if "kwargs" not in self._observe_fields:
             fields = {name: value for name, value in fields.items() if name in self._observe_fields}

@@ -22,7 +22,7 @@ class ReplayModel(ContinualModel):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.buffer = Buffer(self.args.buffer_size)
+        self.buffer = Buffer(self.args.buffer_size, self.device)
 
     def replay(self, return_index: bool = False) -> tuple[Tensor, ...]:
         """A random batch of the buffer, augmented, with what is stored beside the images."""
