@@ -59,8 +59,11 @@ def main(argv: list[str]) -> None:
 
 def learn(seeds: int) -> dict[str, list[Result]]:
     """All runs, with a line that moves."""
+    import torch
+
     from mammoth_sbs import Progress, train
 
+    torch.set_num_threads(1)  # networks this small gain nothing from a second thread, and on a busy machine wait for it
     runs: dict[str, list[Result]] = {arm: [] for arm in ARMS}
     begin, done, total, live = time.monotonic(), 0, seeds * len(ARMS), sys.stderr.isatty()
 

@@ -103,7 +103,8 @@ def test_version_patch_configs_and_examples(installed: Environment) -> None:
     assert "examples/plain_pytorch.py" in listed
     installed("mammoth-sbs configs copy configs/examples examples/plain_pytorch.py --to mine")
     found = sorted(path.relative_to(installed.here).as_posix() for path in (installed.here / "mine").rglob("*.*"))
-    assert found == ["mine/configs/examples/digits.yaml", "mine/examples/plain_pytorch.py"]
+    assert found == [*(f"mine/configs/examples/{name}.yaml" for name in ("digits", "forgetting")),
+                     "mine/examples/plain_pytorch.py"]
     assert "examples to replay" in installed("python mine/examples/plain_pytorch.py")
 
 

@@ -13,20 +13,39 @@ from tests.conftest import REPO
 
 
 def test_the_documents_tables_and_figures_come_out_of_the_committed_runs(tmp_path: Path) -> None:
-    """By the command beside them: README has the Task-IL tables, docs/reproduce.md the Class-IL ones."""
+    """By the command beside them: docs/reproduce.md has the tables, README their last row."""
     evidence = REPO / "results" / "small_bars_cifar10_5"
     runs = load([evidence])
     assert {run.dataset for run in runs} == {"CIFAR-10-5"} and len(runs) == 8 * 3 * 10
     assert "mammoth-sbs figure bars results/small_bars_cifar10_5 -o docs/figures" in (REPO / "README.md").read_text()
     main(["figure", "bars", str(evidence), "-o", str(tmp_path)])
-    for setting, document, shown in (("task_il", "README.md", (0, 1)), ("class_il", "docs/reproduce.md", (0, 1, 3))):
+    document = (REPO / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    for setting, shown in (("task_il", (0, 1)), ("class_il", (0, 1, 3))):
         tables = (tmp_path / f"bars_{setting}.md").read_text().split("\n\nCIFAR-10-5: ")
         assert len(tables) == 4  # means, then each arm less uniform or stock
         for i in shown:
-            assert tables[i].strip() in (REPO / document).read_text()
+            assert tables[i].strip() in document
         for suffix in ("csv", "md", "tex"):
             name = f"bars_{setting}.{suffix}"
             assert (tmp_path / name).read_text() == (REPO / "docs" / "figures" / name).read_text()
+
+
+def test_readmes_block_comes_out_of_the_committed_runs() -> None:
+    """Picture, row and what is said about them."""
+    text = (REPO / "README.md").read_text(encoding="utf-8")
+    block = " ".join(text[text.index("<!-- result") : text.index("<!-- end of result -->")].split())
+    tables = (REPO / "docs" / "figures" / "bars_task_il.md").read_text(encoding="utf-8")
+    means, less, *_ = tables.split("\n\nCIFAR-10-5: ")
+    (row,) = [line for line in means.splitlines() if line.startswith(f"| {POOLED} |")]
+    assert row in block and "(docs/figures/bars_task_il.png)" in block
+    (gain,) = [line.split(" | ") for line in less.splitlines() if line.startswith(f"| {POOLED} |")]
+    assert f"SBS gains {gain[1]} points over all methods, which can not be told from chance" in block
+    assert float(gain[4]) > 0.05
+    best = {line.split(" | ")[0].strip("| "): line for line in means.splitlines() if "**" in line}
+    best.pop(POOLED)
+    stock = [method for method, line in best.items() if "**" in line.split(" | ")[1]]
+    assert sum("**" in line.split(" | ")[3] for line in best.values()) == 5 and stock == ["DER++", "RPC", "FDR"]
+    assert "SBS has the best mean for five methods, *stock* for DER++, RPC and FDR" in block
 
 
 def test_what_the_documents_say_about_all_methods_together_comes_out_of_the_committed_runs() -> None:
