@@ -6,6 +6,7 @@ A block is run unless a comment before it says `<!-- not run: why -->` or `<!-- 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import io
 import re
@@ -78,7 +79,9 @@ def check(line: str) -> None:
         assert command in COMMANDS, line
         if command in ("run", "tune"):
             mammoth_main.parse_args(flags)
-        elif command not in ("patch",):
+        elif command != "patch":
+            if command == "data" and flags[0] not in ("list", "export"):
+                flags.insert(0, "look")  # which it is without a word
             args = importlib.import_module(f"mammoth_sbs.commands.{command}").parser().parse_args(flags)
             if command == "sweep":
                 assert (REPO / args.config).is_file(), line
@@ -95,6 +98,7 @@ def check(line: str) -> None:
         assert program in SHELL, f"{line}: what is {program}?"
 
 
+@functools.cache
 def sweeps() -> set[str]:
     """What the folders of results are called."""
     files = (REPO / "configs").rglob("*.yaml")
