@@ -70,8 +70,8 @@ def words_of(line: str) -> tuple[list[str], str]:
     return words, file.split("#")[0].strip()
 
 
-def check(line: str) -> None:
-    """That a command could be typed: its flags parse, its files exist."""
+def check(line: str, page: str) -> None:
+    """That a command could be typed: its flags parse, its files exist, or the page has made them."""
     words, _ = words_of(line)
     program, *rest = words
     if program == "mammoth-sbs":
@@ -86,7 +86,8 @@ def check(line: str) -> None:
             if command == "sweep":
                 assert (REPO / args.config).is_file(), line
             if command in ("figure", "report", "pack"):
-                assert {path.name for path in args.results} <= sweeps(), line
+                made = {Path(folder).name for folder in re.findall(r"--results (\S+)", page)}
+                assert {path.name for path in args.results} <= sweeps() | made, line
     elif program == "pip":
         (wanted,) = re.findall(r"\[(.*)\]", line) or [""]
         assert {name for name in wanted.split(",") if name} <= extras(), line
@@ -115,7 +116,7 @@ def extras() -> set[str]:
 def test_every_command_could_be_typed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those in blocks that are not fenced, which nobody runs."""
     monkeypatch.chdir(tmp_path)
-    fenced = blocks(page)
+    fenced, text = blocks(page), page.read_text(encoding="utf-8")
     (tmp_path / "methods").mkdir()
     (tmp_path / "methods" / "empty.py").touch()
     for block in fenced:
@@ -125,15 +126,15 @@ def test_every_command_could_be_typed(page: Path, tmp_path: Path, monkeypatch: p
         if block.language == "sh":
             for line in block.commands:
                 if not re.search("--data |--extra_models ", line):  # of the reader's own; those of extend.md are run
-                    check(line)
+                    check(line, text)
         elif block.language == "python":
             compile(block.text, page.name, "exec")
         elif block.language == "yaml":
             yaml.safe_load(block.text)
-    rest = FENCE.sub("", page.read_text(encoding="utf-8")).replace("\\\n", " ")
+    rest = FENCE.sub("", text).replace("\\\n", " ")
     for line in re.findall(r"^    (.*)$", rest, re.M):
         if OURS.match(line) and not PLACEHOLDER.search(line):
-            check(line)
+            check(line, text)
 
 
 @dataclass
