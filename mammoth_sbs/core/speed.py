@@ -114,7 +114,8 @@ class SpeedHook:
     """A forward hook that reads the stream batch's predictions off the pass that the training step makes anyway.
 
     A step may forward memory first (GEM), the stream first, or both concatenated (ER): the stream's pass is the
-    first one whose leading rows are the stream batch. All other passes of the step are replay and are not counted.
+    first one whose leading rows are the stream batch, on a CPU also its last (MER has replay first). All other passes
+    of the step are replay and are not counted.
 
     >>> net, speed = nn.Identity(), LearningSpeed(2)
     >>> hook = SpeedHook(net, speed, lambda logits: logits.argmax(1))
@@ -141,19 +142,22 @@ class SpeedHook:
         inputs, labels, index, epoch = self._batch
         given = args[0]
         n = len(inputs)
+        rows = slice(0, n)
         same: Tensor | bool = given is inputs
         if not same:
             if given[:n].shape != inputs.shape:
                 return
             # a GPU is not waited for: it counts nothing if it finds another batch
             same = torch.equal(given[:n], inputs) if given.device.type == "cpu" else (given[:n] == inputs).all()
+        if same is False and len(given) > n and torch.equal(given[-n:], inputs):
+            same, rows = True, slice(len(given) - n, None)
         if same is False:
             return
         if same is True:
             self._batch = None
         self._perhaps = True
         logits = output[0] if isinstance(output, tuple) else output
-        self.speed.update(index, self.predict(logits[:n].detach()) == labels, epoch, same)
+        self.speed.update(index, self.predict(logits[rows].detach()) == labels, epoch, same)
 
     @property
     def waiting(self) -> bool:

@@ -34,9 +34,9 @@ from mammoth_sbs.values import at_least
 from mammoth_sbs.watch import say
 
 OTHERWISE = ("n_tasks", "train_per_class", "test_per_class")  # flags of the embedded host that can be had here too
-OF_THE_START = {  # arguments that make no other run of it
-                "conf_jobnum", "conf_timestamp", "conf_host", "conf_git_hash", "nowand", "notes", "load_best_args",
-                "save_checkpoint_mode", "save_after_interrupt", "cache_path_noisy_labels", "wandb_url"}
+OF_THE_START = {"conf_jobnum", "conf_timestamp", "conf_host", "conf_git_hash", "nowand", "notes", "load_best_args",
+                "save_checkpoint_mode", "save_after_interrupt", "cache_path_noisy_labels",
+                "wandb_url"}  # arguments that make no other run
 Words = list[str]
 
 
@@ -76,7 +76,8 @@ class Mammoth:
         names = models.get_model_names
 
         def extended() -> dict[str, Any]:
-            return {**names(), **self.asked}
+            with self.at_home():  # whoever asks, and wherever from
+                return {**names(), **self.asked}
 
         for module in (models, importlib.import_module("utils.args")):
             vars(module)["get_model_names"] = extended

@@ -237,3 +237,15 @@ def test_the_example_for_people_without_mammoth() -> None:
     low, high = band.limits(speed.value)
     assert len(buffer) == names["BUFFER_SIZE"]
     assert bool(((speed.value[buffer] >= low) & (speed.value[buffer] <= high)).all())
+
+
+def test_the_stream_may_be_the_last_rows_of_a_pass() -> None:
+    """As in MER, which puts replay first."""
+    net, speed = torch.nn.Identity(), LearningSpeed(2)
+    hook = SpeedHook(net, speed, lambda logits: logits.argmax(1))
+    stream, replay = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.0, 2.0], [0.0, 3.0], [0.0, 4.0]])
+    hook.expect(stream, torch.tensor([0, 0]), index=torch.tensor([1, 0]), epoch=0)
+    net(replay)
+    assert hook.waiting
+    net(torch.cat([replay, stream]))
+    assert not hook.waiting and speed.value.tolist() == [0.0, 1.0]

@@ -17,6 +17,7 @@ from mammoth_sbs import host
 from mammoth_sbs.commands import sweep as sweep_command
 from mammoth_sbs.core.record import Record
 from mammoth_sbs.errors import UserError
+from mammoth_sbs.experiments.executors.cluster import Cluster
 from mammoth_sbs.experiments.store import read_results
 from mammoth_sbs.few import per_class
 from mammoth_sbs.figures.results import load
@@ -150,6 +151,18 @@ def test_a_checkout_that_was_changed_is_other_code(tmp_path: Path, monkeypatch: 
     assert host.commit(tmp_path) == clean and len(clean) == 12
     (tmp_path / "models" / "er.py").write_text("# changed again\n")
     assert host.commit(tmp_path).startswith(f"{clean}.")
+
+
+def test_a_cluster_is_told_where_mammoth_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a node refuses to run with another one (`_run`): the version names its commit."""
+    told: dict[str, Any] = {}
+    ray = SimpleNamespace(init=lambda **given: told.update(given), cluster_resources=lambda: {"CPU": 2.0})
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setenv("RAY_py_gcs_connect_timeout_s", "5")
+    for root, found in (("there", str(Path("there").absolute())), (None, None)):
+        monkeypatch.setenv("MAMMOTH_ROOT", root) if root else monkeypatch.delenv("MAMMOTH_ROOT")
+        assert Cluster("auto", 1, 0).slots == 2
+        assert told["runtime_env"]["env_vars"].get("MAMMOTH_ROOT") == found
 
 
 def test_few_images_are_those_of_the_embedded_host() -> None:
