@@ -210,7 +210,7 @@ def test_what_can_run_is_run(page: Path, reader: Reader) -> None:
                 assert not SLOW.search(line), f"{page.name}: more than a minute: mark it <!-- not run: why -->: {line}"
                 reader.types(line)
     if page.name == "README.md":
-        assert 32 < len(names["kept"]) < 64 and names["result"].matrix.shape == (5, 5)
+        assert 32 < len(names["band"].kept) < 64 and names["result"].matrix.shape == (5, 5)
 
 
 def test_every_command_has_its_place_in_the_docs() -> None:
