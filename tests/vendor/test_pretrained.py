@@ -114,6 +114,13 @@ def changed_weights() -> Path:
     return file
 
 
+def test_the_run_that_computes_them_has_the_numbers_of_those_that_find_them(start: Start, tmp_path: Path,
+                                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAMMOTH_SBS_CACHE", str(tmp_path / "cache"))
+    first, second = (start("er", FROZEN).model.net.state_dict() for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
 def test_other_images_have_other_features() -> None:
     args = parse(f"--model er --dataset seq-digits {FROZEN} --buffer_size 9 --lr 1")
     first, second = features.features_of(few(), "few", args), features.features_of(few(41), "few", args)

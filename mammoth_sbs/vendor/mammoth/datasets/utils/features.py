@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 from mammoth_sbs.errors import UserError, reason
 from mammoth_sbs.files import partial_folder
+from mammoth_sbs.random_state import get_random_state, set_random_state
 
 from datasets.utils.formats import Images, Source
 from datasets.utils.sources import DIGESTS, _digest, _land, _verify, cache_root
@@ -45,6 +46,7 @@ def features_of(source: Source, name: str, args: Namespace) -> Source:
     if not (args.pretrained or args.weights):
         raise UserError("--frozen 1: the features of a network that never learned are of no use; give --pretrained 1, "
                         "or --weights FILE")
+    state = get_random_state()  # a trunk is built with random weights first; a run that finds features draws none
     said = [FORMAT, *trunk_key(args), args.image_size, *(digest_of_images(split.images) for split in source[:2])]
     key = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
     folder = cache_root()
@@ -64,6 +66,8 @@ def features_of(source: Source, name: str, args: Namespace) -> Source:
                         "MAMMOTH_SBS_CACHE to another folder") from e
     except ValueError as e:  # the disk does not keep what is written
         raise UserError(f"{entry}: {reason(e)}; remove it, or set MAMMOTH_SBS_CACHE to another folder") from e
+    finally:
+        set_random_state(state)
     return Source(Images(train, source.train.labels), Images(test, source.test.labels), source.classes)
 
 
