@@ -186,9 +186,11 @@ def worker(root: Path, data: str, method: str, backbone: str, rounds: int, more:
     words = command(method, backbone, f"--n_epochs {rounds + 1} --debug_mode 1 --num_workers 0 "
                                       f"--base_path {data} {more}")
     sys.argv = ["main.py", *words]
+    from mammoth_sbs.host.data import accept_exported
     from mammoth_sbs.packages import import_torchvision
 
     import_torchvision()  # even beside a CPU build of torch
+    accept_exported()  # data that `mammoth-sbs` wrote for Mammoth
     spec = importlib.util.spec_from_file_location("mammoth_main", root / "main.py")
     assert spec is not None and spec.loader is not None
     main = importlib.util.module_from_spec(spec)
