@@ -41,6 +41,12 @@ def forward_transfer(before: Sequence[float], untrained: Sequence[float]) -> flo
     return fmean(gains) if gains else 0.0
 
 
+def anytime(accuracies: Sequence[Sequence[float]]) -> float:
+    """Mean over the whole stream, evaluated every so many steps, of the mean accuracy on the tasks so far: the area
+    under the curve of online papers (Koh et al., 2022)."""
+    return fmean(fmean(row) for row in accuracies)
+
+
 @dataclass(frozen=True)
 class Metric:
     """What is known about a metric; `of` is missing where the matrix alone does not say."""
@@ -57,4 +63,5 @@ METRICS = {
     "forgetting": Metric("forgetting", forgetting, accuracy=False, higher_is_better=False),
     "backward_transfer": Metric("backward transfer", backward_transfer, accuracy=False),
     "forward_transfer": Metric("forward transfer", None, accuracy=False),
+    "anytime": Metric("average anytime accuracy", None),
 }

@@ -7,11 +7,12 @@ import platform
 import time
 import uuid
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mammoth_sbs.files import git
-from mammoth_sbs.metrics import METRICS, forward_transfer
+from mammoth_sbs.metrics import METRICS, anytime, forward_transfer
 
 SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 PLAIN = (str, int, float, list, dict, type(None))  # what JSON holds
@@ -19,17 +20,19 @@ Accuracies = tuple[list[float], list[float]]  # Class-IL and Task-IL, a number p
 # what another machine, folder or stopping point may change without making it another run
 NOT_OF_THE_RUN = {"command", "loadcheck", "start_from", "stop_after", "savecheck", "ckpt_name", "base_path",
                   "results_path", "checkpoint_path", "device", "num_workers", "non_verbose", "disable_log",
-                  "enable_other_metrics", "eval_epochs", "shared_first_task", "tensorboard", "wandb_entity",
-                  "wandb_project", "wandb_name", "sbs_record", "sbs_record_every", "sbs_record_scores",
+                  "enable_other_metrics", "eval_epochs", "eval_steps", "shared_first_task", "tensorboard",
+                  "wandb_entity", "wandb_project", "wandb_name", "sbs_record", "sbs_record_every", "sbs_record_scores",
                   "sbs_record_tasks", "extra_models", "resume", "weights"}  # the latter is known by its digest
 # they choose from it when it has been learned, or are about the tasks after it
 NOT_OF_THE_FIRST_TASK = {"sampler", "sbs_score", "sbs_q", "sbs_s", "sbs_grid", "sbs_tune", "sbs_tune_epochs",
                          "lr_later", "second_task"}
 
 
-def metrics(results: list[Accuracies], ahead: list[tuple[Accuracies, Accuracies]] | None) -> dict[str, dict[str, Any]]:
+def metrics(results: list[Accuracies], ahead: list[tuple[Accuracies, Accuracies]] | None,
+            during: Sequence[dict[str, Any]] = ()) -> dict[str, dict[str, Any]]:
     """Per setting: the matrix and what follows from it; forward transfer from `ahead`, accuracies on each task just
-    before it was learned and of the untrained network, if they were measured."""
+    before it was learned and of the untrained network, and anytime accuracy from what was measured every so many steps
+    (`during`), if they were."""
     out: dict[str, dict[str, Any]] = {}
     for i, key in enumerate(SETTINGS):
         matrix = [list(row[i]) for row in results]
@@ -38,6 +41,8 @@ def metrics(results: list[Accuracies], ahead: list[tuple[Accuracies, Accuracies]
             before, untrained = ([pair[j][i][0] for pair in ahead] for j in (0, 1))
             out[key] |= {"before_learning": before, "untrained": untrained,
                          "forward_transfer": forward_transfer(before, untrained)}
+        if steps := [entry[key] for entry in during if "step" in entry]:
+            out[key]["anytime"] = anytime(steps)
     return out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
@@ -137,3 +138,14 @@ def test_a_shared_first_task_brings_its_curve(run: Callable, tmp_path: Path) -> 
 def test_no_epoch_is_the_zeroth(run: Callable) -> None:
     with pytest.raises(UserError, match=r"--eval_epochs: a whole number of at least 1 is needed, not 0"):
         run("er", f"{flags('er')} --eval_epochs 0")
+
+
+def test_anytime_accuracy_is_the_mean_over_the_stream_and_changes_nothing(run: Callable[..., dict]) -> None:
+    plain, found = (run("er", f"{flags('er')} {more}") for more in ("", "--eval_steps 2"))
+    entries = found["eval_steps"]
+    assert [entry["step"] for entry in entries if entry["task"] == 2] == list(range(2, entries[-1]["step"] + 1, 2))
+    assert all(len(entry["class_il"]) == entry["task"] for entry in entries)
+    for setting in ("class_il", "task_il"):
+        expected = fmean(fmean(entry[setting]) for entry in entries)
+        assert found["results"][setting].pop("anytime") == pytest.approx(expected)
+    assert found["results"] == plain["results"] and "eval_steps" not in plain

@@ -126,8 +126,10 @@ class SpeedHook:
     tensor([1., 0.])
     """
 
-    def __init__(self, net: nn.Module, speed: LearningSpeed, predict: Callable[[Tensor], Tensor]) -> None:
-        self.speed, self.predict = speed, predict
+    def __init__(self, net: nn.Module, speed: LearningSpeed, predict: Callable[[Tensor], Tensor],
+                 also: Callable[[Tensor, Tensor, Tensor], None] | None = None) -> None:
+        """`also` is given index, labels and outputs of every stream batch too."""
+        self.speed, self.predict, self.also = speed, predict, also
         self._batch: tuple[Tensor, Tensor, Tensor, int] | None = None
         self._perhaps = False  # it may have passed: only the GPU knows
         self._handle = net.register_forward_hook(self)
@@ -158,6 +160,8 @@ class SpeedHook:
         self._perhaps = True
         logits = output[0] if isinstance(output, tuple) else output
         self.speed.update(index, self.predict(logits[rows].detach()) == labels, epoch, same)
+        if self.also is not None and bool(same):
+            self.also(index, labels, logits[rows].detach())
 
     @property
     def waiting(self) -> bool:

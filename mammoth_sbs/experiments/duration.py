@@ -127,6 +127,7 @@ def calibrate(words: list[str], threads: int, most: int = CALIBRATION_STEPS) -> 
     model.meta_observe, training.evaluate = timed, evaluate_a_batch
     args.debug_mode = args.disable_log = args.non_verbose = True
     within = (epochs - 1) // args.eval_epochs if args.eval_epochs else 0  # evaluations before a task ends
+    within += epochs * steps[-1] // args.eval_steps if args.eval_steps else 0
     args.n_epochs, args.stop_after = 1, min(tasks, 2)
     try:
         main.train(model, dataset, args)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from mammoth_sbs import host
+from mammoth_sbs.core.dynamics import DYNAMICS
+from mammoth_sbs.core.streams import STREAM_SAMPLERS
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments.config import Config, Flag, Point, words
 from mammoth_sbs.experiments.schema import digest, id_of
@@ -76,12 +78,14 @@ def resolve(config: Config) -> list[Run]:
     for seed in config.seeds:
         for point, namespace, args in resolved:
             args = named(args | {"seed": seed})
-            before = {key: value for key, value in args.items() if key not in NOT_OF_THE_FIRST_TASK}
-            # a stock method, or one that inserts as stock, has used its buffer in the first task
-            alike = args["model"].endswith("-sbs") and args.get("sbs_during", "closed") == "closed" \
+            after = NOT_OF_THE_FIRST_TASK - ({"sbs_score"} if args.get("sbs_score") in DYNAMICS else set())
+            before = {key: value for key, value in args.items() if key not in after}
+            # a stock method, or one that inserts at every step, has used its buffer in the first task
+            streamed = args.get("sampler", "").replace("_", "-") in STREAM_SAMPLERS
+            alike = args["model"].endswith("-sbs") and args.get("sbs_during", "closed") == "closed" and not streamed \
                 and not (args["loadcheck"] or args["start_from"] or namespace["sbs_record"]) and host.is_embedded()
             run_id = id_of(args, config.threads)
-            curve = [namespace["eval_epochs"]] if namespace["eval_epochs"] else []  # what is measured on the way
+            curve = [namespace[every] for every in ("eval_epochs", "eval_steps") if namespace.get(every)]  # on the way
             first_task = digest([before, config.threads, version(), *curve]) if alike else None
             record = (namespace.get("sbs_record") or "").replace("{id}", run_id) or None
             runs.setdefault(run_id, Run(run_id, point, args, namespace["base_path"], first_task, record))

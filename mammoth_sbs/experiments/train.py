@@ -19,7 +19,8 @@ from mammoth_sbs.watch import Progress, Watcher, watched
 @dataclass(frozen=True)
 class Accuracy:
     """Of one setting, in per cent: after task i on task j in `matrix[i, j]` (nan above the diagonal), and what that
-    comes to (see `mammoth_sbs.metrics`); `forward_transfer` with `enable_other_metrics=True`."""
+    comes to (see `mammoth_sbs.metrics`); `forward_transfer` with `enable_other_metrics=True`, `anytime` with
+    `eval_steps`."""
 
     matrix: np.ndarray
     final: float
@@ -27,6 +28,7 @@ class Accuracy:
     forgetting: float
     backward_transfer: float
     forward_transfer: float | None = None
+    anytime: float | None = None
 
 
 @dataclass(frozen=True)

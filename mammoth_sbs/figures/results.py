@@ -27,13 +27,16 @@ DATASETS = {"seq-cifar10": "CIFAR-10", "seq-cifar100": "CIFAR-100", "seq-tinyimg
 SAMPLERS = {"uniform": "Random", "max-entropy": "Max entropy", "ipm": "IPM", "gss": "GSS", "herding": "Herding",
             "lars": "LARS"}  # as Table 1 calls them, in its order
 STOCK, UNIFORM, FIXED, TUNED, NONE_LEFT_OUT = "stock", "uniform", "SBS-fix", "SBS", "SBS q=0 s=0"
+RESERVOIR = "stream-reservoir"  # the stock buffer's numbers, as a stream sampler
 COMPARED = {"model", "sampler"}  # what makes arms of one method different, beside --sbs-...
 NAMED_IF_MIXED = ("compile",)  # makes arms too, but only where some runs have it and others have not
 OF_ANY_SAMPLER = {"sbs_during": "closed"}  # flags that are part of an arm's name unless they have this value
 OF_SPEED = {"sbs_scope": "task", "sbs_score": "speed"}
+TAKES = {"stream-speed": "qs", "ccs": "s"}  # other samplers with q or s, which are part of an arm's name
 OF_A_CHOICE = {"sbs_tune": "first", "sbs_tune_epochs": None, "sbs_grid": [0.0, 0.2, 0.4, 0.6]}
 OF_THE_SETTING = ("n_epochs", "buffer_size", "backbone", "num_filters", "batch_size", "train_per_class", "max_classes",
-                  "permute_classes", "validation", "joint", "threads")  # the same for all methods
+                  "permute_classes", "validation", "joint", "noise_rate", "imbalance", "blurry", "drift",
+                  "threads")  # the same for all methods
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -84,6 +87,8 @@ class Run:
                 name = TUNED if q == "auto" else f"SBS {q}"
             else:
                 name = FIXED if (q, s) == (0.2, 0.2) else f"SBS q={short(q)} s={short(s)}"
+        elif name in TAKES:
+            name = " ".join([name, *(f"{side}={short(self.args[f'sbs_{side}'])}" for side in TAKES[name])])
         known = {"sbs_q", "sbs_s", *OF_ANY_SAMPLER, *OF_SPEED, *OF_A_CHOICE}
         matter |= {key: None for key in self.args if key.startswith("sbs_") and key not in known and self.args[key]}
         more = [f"{key.removeprefix('sbs_').replace('_', ' ')} {text(self.args[key])}"
@@ -262,7 +267,7 @@ def in_order(found: Mapping[str, Seeds]) -> dict[str, Seeds]:
 
 def references(names: Collection[str]) -> list[str]:
     """The arms that the others are compared with: the uniform buffer and the stock one, or what comes nearest."""
-    uniform = next((name for name in (UNIFORM, NONE_LEFT_OUT) if name in names), None)
+    uniform = next((name for name in (UNIFORM, RESERVOIR, NONE_LEFT_OUT) if name in names), None)
     return [name for name in (uniform, STOCK) if name in names] or list(names)[:1]  # type: ignore[misc]
 
 

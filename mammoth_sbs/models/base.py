@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from mammoth_sbs import host
+from mammoth_sbs.core.dynamics import DYNAMICS, Dynamics
 from mammoth_sbs.core.samplers import Sampler, Task, get_sampler
 from mammoth_sbs.core.samplers.speed import Speed
 from mammoth_sbs.core.speed import Learned, LearningSpeed, SpeedHook
+from mammoth_sbs.core.streams import STREAM_SAMPLERS
 from mammoth_sbs.errors import UserError, one_line
 from mammoth_sbs.host import BUFFER_SIZE, published
 from mammoth_sbs.models.chosen import even_parts, fetch
@@ -81,6 +83,7 @@ class SpeedSampled(Recorded):
                  "more epochs")
         self.generator = torch.Generator().manual_seed((args.seed or 0) ^ 0x5B5)
         self.speed: LearningSpeed | None = None
+        self.dynamics: Dynamics | None = None  # for a --sbs-score that is measured on the way
         self.hook: SpeedHook | None = None
         self.learned: Learned | None = None  # the task that ended last, until the next begins
         self.choice: dict[str, Any] | None = None  # of q and s, where the flags leave them open
@@ -91,16 +94,19 @@ class SpeedSampled(Recorded):
 
     def build_sampler(self) -> Sampler:
         """The sampler that the flags ask for."""
+        if self.args.sampler.replace("_", "-") in STREAM_SAMPLERS:
+            raise UserError(f"--sampler {self.args.sampler}: is for methods that insert at every step; take er_sbs, "
+                            "der_sbs or derpp_sbs")
         sampler = get_sampler(self.args.sampler)
         if self.leaves_open:
             tuning().check(self.args)
         q, s = (0.0 if side in OPEN else side for side in (self.args.sbs_q, self.args.sbs_s))
-        if isinstance(sampler, Speed):
+        if sampler.takes:
             if q + s > MOST + 1e-9:
                 raise UserError(f"--sbs-q {q:g}, --sbs-s {s:g}: q + s must be at most {MOST:g}, or hardly anything is "
                                 "left to draw from")
-            sampler = Speed(q, s)
-        for line in unused(self.args, isinstance(sampler, Speed), "speed" in sampler.needs):
+            sampler = type(sampler)(**{side: value for side, value in (("q", q), ("s", s)) if side in sampler.takes})
+        for line in unused(self.args, sampler.takes, "speed" in sampler.needs):
             warn(line)
         return sampler
 
@@ -122,6 +128,12 @@ class SpeedSampled(Recorded):
             first, end = 0, self.n_seen_classes
         return self.classify(outputs)[:, first:end].argmax(1) + first
 
+    def follow(self, index: Tensor, labels: Tensor, outputs: Tensor) -> None:
+        """Show a batch to `--sbs-score`, if it is one that training dynamics give."""
+        assert self.dynamics is not None
+        first, end = self.n_past_classes, self.n_seen_classes
+        self.dynamics.update(index, labels - first, self.classify(outputs)[:, first:end])
+
     def begin_task(self, dataset: Any) -> None:
         data = dataset.train_loader.dataset
         if not hasattr(data, "add_extra_return_field"):
@@ -134,7 +146,9 @@ class SpeedSampled(Recorded):
                             f"outside its classes {self.n_past_classes} to {self.n_seen_classes - 1}")
         data.add_extra_return_field(INDEX, range(len(labels)))
         self.speed, self.learned = LearningSpeed(len(labels)), None
-        self.hook = SpeedHook(self.net, self.speed, self.predict)
+        if kind := DYNAMICS.get(self.args.sbs_score):
+            self.dynamics = kind(len(labels))
+        self.hook = SpeedHook(self.net, self.speed, self.predict, self.follow if kind else None)
         self._before = {name: value.clone() for name, value in content(self.buffer).items() if name != "examples"}
         super().begin_task(dataset)
 
@@ -191,13 +205,18 @@ class SpeedSampled(Recorded):
         """The task's examples with just what the sampler needs; a forward pass only if it needs one."""
         assert self.speed is not None
         task = Task(torch.as_tensor(data.targets), speed=self.speed.value, first_class=self.n_past_classes)
-        if self.sampler.needs - {"speed"}:
+        if self.sampler.needs - {"speed", "uncertainty"}:
             task.features, task.logits = self.features_and_logits(data)
             task.losses = torch.nn.functional.cross_entropy(task.logits, task.labels - task.first_class,
                                                             reduction="none")
-        if self.args.sbs_score != "speed":
+        if self.dynamics is not None:
+            task.speed = self.dynamics.value
+        elif self.args.sbs_score != "speed":
             with own_randomness(self.generator):
                 task.speed = SCORES[self.args.sbs_score](self, data)
+        if "uncertainty" in self.sampler.needs:
+            with own_randomness(self.generator):
+                task.uncertainty = 1 - SCORES["uncertainty"](self, data)
         return task
 
     @torch.no_grad()
@@ -305,7 +324,8 @@ class SpeedSampled(Recorded):
         return {**super().get_extra_state(), "generator": self.generator.get_state(), "history": self._history,
                 "choice": self.choice, "seen": self.buffer.num_seen_examples,
                 "before": {name: value.cpu() for name, value in self._before.items()} if within else None,
-                "speed": self.speed.state_dict() if self.speed is not None else None}
+                "speed": self.speed.state_dict() if self.speed is not None else None,
+                "dynamics": self.dynamics.state_dict() if self.dynamics is not None and within else None}
 
     def set_extra_state(self, state: dict) -> None:
         super().set_extra_state(state)
@@ -318,6 +338,12 @@ class SpeedSampled(Recorded):
         if state["speed"] is not None and self.speed is not None:
             self.speed.load_state_dict(state["speed"])
             self._before = {name: value.to(self.buffer.device) for name, value in state["before"].items()}
+            if self.dynamics is not None:
+                found = state.get("dynamics") or {}
+                if found.keys() != vars(self.dynamics).keys():
+                    raise UserError(f"--sbs-score {self.args.sbs_score}: is measured while a task is learned, and the "
+                                    "first task that is shared was learned without; give another --shared_first_task")
+                self.dynamics.load_state_dict(found)
 
     def load_buffer(self, buffer: Any) -> None:
         """Mammoth's way to load a buffer, which takes every buffer for full; called after `set_extra_state`."""

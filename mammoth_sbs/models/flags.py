@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from mammoth_sbs import host
+from mammoth_sbs.core.dynamics import DYNAMICS
 from mammoth_sbs.core.samplers import sampler_names
+from mammoth_sbs.core.streams import STREAM_SAMPLERS, StreamSpeed
 from mammoth_sbs.values import at_least, number, text
 
 OPEN = ("auto", "rule")  # what --sbs-q and --sbs-s take in place of a number
@@ -15,16 +18,21 @@ MOST = 0.95  # of q + s: a twentieth of a task at the least to draw from
 GRID = (0.0, 0.2, 0.4, 0.6)  # that auto tries, on each side
 
 
-def add_sbs_args(parser: argparse.ArgumentParser, inserts_each_step: bool) -> None:
-    """The plugin's own flags. `--sbs-during` is for methods whose stock version inserts at every step."""
+def adder(parser: argparse.ArgumentParser) -> Callable[..., None]:
+    """Adds flags. Mammoth's parser takes them as they are written, so there both ways are written."""
 
     def add(flag: str, **kwargs: Any) -> None:
-        """Mammoth's parser takes flags as they are written, so there both ways are written."""
         other = () if host.is_embedded() or "-" not in flag[2:] else (f"--{flag[2:].replace('-', '_')}",)
         parser.add_argument(flag, *other, **kwargs)
 
+    return add
+
+
+def add_sbs_args(parser: argparse.ArgumentParser, inserts_each_step: bool) -> None:
+    """The plugin's own flags. `--sbs-during` is for methods whose stock version inserts at every step."""
+    add, streams = adder(parser), f"; at every step: {', '.join(STREAM_SAMPLERS)}" * inserts_each_step
     add("--sampler", type=text, default="speed",
-        help=f"how the buffer's examples are chosen: {', '.join(sampler_names())}")
+        help=f"how the buffer's examples are chosen: {', '.join(sampler_names())}{streams}")
     for side, which in (("q", "quickest"), ("s", "slowest")):
         add(f"--sbs-{side}", type=number(0, MOST, words=OPEN), default=DEFAULT,
             help=f"fraction of {which} learned examples left out; auto: searched on the rotation task at the end of "
@@ -36,14 +44,31 @@ def add_sbs_args(parser: argparse.ArgumentParser, inserts_each_step: bool) -> No
         help="auto and rule choose once, or anew at the end of each task")
     add("--sbs-tune-epochs", type=at_least(1), metavar="N",
         help="epochs of the rotation task (default: a tenth of --n_epochs, at least 1)")
-    add("--sbs-score", choices=["speed", "loss", "uncertainty", "c-score"], default="speed",
-        help="rank by learning speed, final loss, consistency under augmentation, or accuracy when held out")
+    add("--sbs-score", choices=["speed", "loss", "uncertainty", "c-score", *DYNAMICS], default="speed",
+        help="rank by learning speed, final loss, consistency under augmentation, accuracy when held out; or by what "
+             "training shows as it goes on: area under the margin, length of the error, how often forgotten")
     add("--sbs-scope", choices=["task", "seen"], default="task",
         help="learning speed counts predictions among the task's classes, or among all classes seen")
     if inserts_each_step:
         add("--sbs-during", choices=["closed", "stock"], default="closed",
             help="closed: nothing is inserted before the task ends (Algorithm 1); "
                  "stock: the method inserts as always, and at the end the task's examples are replaced")
+
+
+def add_stream_args(parser: argparse.ArgumentParser) -> None:
+    """For `--sampler stream-speed`; what is not given is what core/streams/speed.py says."""
+    add = adder(parser)
+    add("--sbs-look", choices=["p", "margin", "correct"],
+        help="stream-speed: what a look at an example is worth (default: p, the probability of its label)")
+    add("--sbs-looks", choices=["both", "arrival", "replay"],
+        help="stream-speed: which looks count (default: both, at arrival and at each replay)")
+    add("--sbs-band", choices=["leave", "enter", "both"],
+        help="stream-speed: whom the band concerns: who leaves the buffer, or who enters it (default: leave)")
+    add("--sbs-near", type=at_least(0), metavar="N",
+        help="stream-speed: compare with this many of the class, the nearest by arrival (default: 0, with all)")
+
+
+STREAM_FLAGS = ("sbs_look", "sbs_looks", "sbs_band", "sbs_near")
 
 
 def add_record_args(parser: argparse.ArgumentParser) -> None:
@@ -60,12 +85,12 @@ def add_record_args(parser: argparse.ArgumentParser) -> None:
         help="keep these scores of each task's examples too: loss, uncertainty, c-score (costs three more trainings)")
 
 
-def unused(args: argparse.Namespace, has_band: bool, ranks: bool) -> list[str]:
-    """A line for flags that were given and change nothing; the sampler may have no band, or rank nothing at all."""
+def unused(args: argparse.Namespace, takes: frozenset[str], ranks: bool) -> list[str]:
+    """A line for flags that were given and change nothing; the sampler may take neither q nor s, or rank nothing."""
     searches = bool({args.sbs_q, args.sbs_s} & set(OPEN))
     lines = []
     for used, why, defaults in (
-        (has_band, f"with --sampler {args.sampler}", {"sbs_q": DEFAULT, "sbs_s": DEFAULT}),
+        (False, f"with --sampler {args.sampler}", {f"sbs_{side}": DEFAULT for side in "qs" if side not in takes}),
         (ranks, f"with --sampler {args.sampler}", {"sbs_score": "speed"}),
         (searches, "without auto or rule", {"sbs_grid": list(GRID), "sbs_tune": "first", "sbs_tune_epochs": None}),
     ):
@@ -73,3 +98,16 @@ def unused(args: argparse.Namespace, has_band: bool, ranks: bool) -> list[str]:
         if given and not used:
             lines.append(f"{', '.join(given)} changes nothing {why}")
     return lines
+
+
+def unused_in_streams(args: argparse.Namespace) -> list[str]:
+    """Likewise for stream samplers, and for their flags where there is none."""
+    sampler = args.sampler.replace("_", "-")
+    without = {name: None for name in STREAM_FLAGS} if sampler != StreamSpeed.name else {}
+    if sampler in STREAM_SAMPLERS:
+        without |= {"sbs_score": "speed", "sbs_during": "closed", "sbs_scope": "task", "sbs_grid": list(GRID),
+                    "sbs_tune": "first", "sbs_tune_epochs": None}
+        if sampler != StreamSpeed.name:
+            without |= {"sbs_q": DEFAULT, "sbs_s": DEFAULT}
+    given = [f"--{name.replace('_', '-')}" for name, default in without.items() if getattr(args, name) != default]
+    return [f"{', '.join(given)} changes nothing with --sampler {args.sampler}"] if given else []

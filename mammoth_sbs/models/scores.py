@@ -56,8 +56,8 @@ def consistency(model: Recorded, data: Any) -> Tensor:
             votes[index] += F.one_hot(logits.argmax(1).cpu(), classes)
     model.net.train(was_training)
     if alike:
-        raise UserError(f"--sbs-score uncertainty: {model.args.dataset} is not augmented, so all views of an image are "
-                        "the same; use another score")
+        raise UserError(f"uncertainty: {model.args.dataset} is not augmented, so all views of an image are the same; "
+                        "use another --sbs-score, and another --sampler than rainbow")
     return votes.max(1).values / VIEWS
 
 

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 
 from mammoth_sbs.core.samplers import Task, get_sampler
 
-NAMES = ["uniform", "max-entropy", "ipm", "gss", "herding", "lars"]  # `speed` has its own tests
-FIELDS = ("speed", "features", "logits", "losses")
+NAMES = ["uniform", "max-entropy", "ipm", "gss", "herding", "lars", "ccs", "rainbow"]  # `speed` has its own tests
+FIELDS = ("speed", "features", "logits", "losses", "uncertainty")
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -22,7 +22,8 @@ def make_task(n: int, d: int = 6, classes: int = 3, first_class: int = 0, seed: 
     features = torch.randn(n, d, generator=g, dtype=torch.float64).add(0.5).relu()
     logits = scale * features @ torch.randn(d, classes, generator=g, dtype=torch.float64)
     losses = F.cross_entropy(logits, columns, reduction="none")
-    return Task(columns + first_class, torch.rand(n, generator=g), features, logits, losses, first_class)
+    speed, uncertainty = torch.rand(n, generator=g), torch.randint(5, (n,), generator=g) / 5
+    return Task(columns + first_class, speed, features, logits, losses, first_class, uncertainty)
 
 
 def choose(name: str, task: Task, k: int, seed: int = 0) -> list[int]:

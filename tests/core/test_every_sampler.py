@@ -29,7 +29,8 @@ def tasks(draw: st.DrawFn) -> Task:
     logits = scale * torch.randn(24, classes, generator=g)[rows]
     columns = torch.randint(classes, (n,), generator=g)
     losses = F.cross_entropy(logits, columns, reduction="none")
-    return Task(columns + first_class, torch.rand(n, generator=g), features, logits, losses, first_class)
+    speed, uncertainty = torch.rand(n, generator=g), torch.randint(5, (n,), generator=g) / 5
+    return Task(columns + first_class, speed, features, logits, losses, first_class, uncertainty)
 
 
 @pytest.mark.parametrize("name", NAMES)

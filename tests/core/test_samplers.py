@@ -190,3 +190,26 @@ def test_gss_names_labels_that_have_no_column() -> None:
     task.first_class = 0
     with pytest.raises(ValueError, match=r"labels outside 0\.\.2"):
         choose("gss", task, 3)
+
+
+def test_ccs_leaves_out_the_hardest_and_covers_the_rest_evenly() -> None:
+    """Zheng et al., Algorithm 1: 300 examples in the lowest of three strata, 30 and 6 in the others."""
+    from mammoth_sbs.core.samplers.ccs import CCS
+
+    speed = torch.cat([torch.full((84,), 0.0), torch.full((300,), 0.3), torch.full((30,), 0.6), torch.full((6,), 0.9)])
+    chosen = CCS(s=0.2).choose(Task(torch.zeros(420), speed), 26, seeded())
+    assert [(speed[chosen] == value).sum().item() for value in (0.0, 0.3, 0.6, 0.9)] == [0, 10, 10, 6]
+    others = {tuple(CCS(s=0.2).choose(Task(torch.zeros(420), speed), 26, seeded(i)).tolist()) for i in range(3)}
+    assert len(others) == 3  # at random within a stratum
+    everything = CCS(s=0.2).choose(Task(torch.zeros(420), speed), 400, seeded())
+    assert (speed[everything] == 0).sum() == 64  # cut only as far as k allows
+
+
+def test_rainbow_goes_through_each_class_from_certain_to_uncertain_at_equal_steps() -> None:
+    """Bang et al., Algorithm 1: of a class of 12 sorted by uncertainty, every fourth."""
+    uncertainty = torch.rand(24, generator=seeded())
+    labels = torch.arange(24) % 2
+    chosen = get_sampler("rainbow").choose(Task(labels, uncertainty=uncertainty), 6, seeded())
+    for c, part in ((0, chosen[:3]), (1, chosen[3:])):
+        members = (labels == c).nonzero().flatten()
+        assert part.tolist() == members[uncertainty[members].argsort()][[0, 4, 8]].tolist()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -56,3 +58,46 @@ def test_the_c_score_asks_networks_that_did_not_see_the_example(start: Start) ->
     clean = torch.ones(len(data), dtype=torch.bool)
     clean[wrong] = False
     assert score[clean].mean() > 0.7 and score[wrong].mean() < 0.3
+
+
+@pytest.mark.parametrize("name", ["er", "gem"])
+def test_margins_are_those_of_the_training_steps_own_passes(start: Start, name: str) -> None:
+    """Against a second pass at the same moment; of the task's classes, once per epoch."""
+    it = start(f"{name}_sbs", f"{SMALL} --stop_after 2 --sbs-score margin --buffer_size 40")
+    model, observe, found = it.model, it.model.observe, {}
+
+    def observe_twice(inputs, labels, not_aug_inputs, epoch=None, sbs_index=None) -> float:  # noqa: ANN001
+        first, end = model.get_offsets(model.current_task)
+        with torch.no_grad():
+            logits = model.net(inputs)[:, first:end]
+        of_label = logits[torch.arange(len(labels)), labels - first]
+        margin = of_label - logits.scatter(1, (labels - first).unsqueeze(1), -torch.inf).amax(1)
+        for i, value in zip(sbs_index.tolist(), margin.tolist(), strict=True):
+            found.setdefault((model.current_task, i), []).append(value)
+        return observe(inputs, labels, not_aug_inputs, epoch=epoch, sbs_index=sbs_index)
+
+    model.observe = observe_twice
+    for t, note in enumerate(follow(it)):
+        expected = [np.mean(found[t, i]) for i in range(len(note.task.speed))]
+        assert note.task.speed.tolist() == pytest.approx(expected, abs=1e-4)
+        assert all(len(found[t, i]) == 2 for i in range(len(expected)))
+
+
+def test_a_first_task_that_was_learned_without_the_score_cannot_be_shared(start: Start, tmp_path: Path) -> None:
+    shared = f"{SMALL} --stop_after 1 --shared_first_task {tmp_path / 'first.pt'}"
+    for flags in ("--sbs-score speed", "--sbs-score loss"):
+        it = start("er_sbs", f"{shared} {flags}")
+        train(it.model, it.dataset, it.args)
+    it = start("er_sbs", f"{shared} --sbs-score margin")
+    with pytest.raises(UserError, match="--sbs-score margin: is measured while a task is learned"):
+        train(it.model, it.dataset, it.args)
+
+
+def test_rainbow_and_ccs_fill_the_buffer(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    for sampler in ("rainbow", "ccs --sbs-score el2n --sbs-s .4"):
+        it = start("er_sbs", f"{SMALL} --stop_after 2 --buffer_size 20 --sampler {sampler}")
+        monkeypatch.setattr(type(it.dataset), "PADDING", 3)
+        notes = follow(it)
+        assert notes[-1].n == 20
+    slow = notes[0].task.speed.argsort()[:16]  # two fifths of 40
+    assert not set(slow.tolist()) & set(notes[0].stored.tolist())

@@ -6,11 +6,13 @@ from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 
 from mammoth_sbs.core.samplers.base import Sampler
+from mammoth_sbs.core.samplers.ccs import CCS
 from mammoth_sbs.core.samplers.gss import GSS
 from mammoth_sbs.core.samplers.herding import Herding
 from mammoth_sbs.core.samplers.ipm import IPM
 from mammoth_sbs.core.samplers.lars import LARS
 from mammoth_sbs.core.samplers.max_entropy import MaxEntropy
+from mammoth_sbs.core.samplers.rainbow import Rainbow
 from mammoth_sbs.core.samplers.speed import Speed
 from mammoth_sbs.core.samplers.task import Task
 from mammoth_sbs.core.samplers.uniform import Uniform
@@ -19,7 +21,8 @@ from mammoth_sbs.errors import UserError, reason
 __all__ = ["SAMPLERS", "Sampler", "Task", "get_sampler", "sampler_names"]
 
 GROUP = "mammoth_sbs.samplers"
-SAMPLERS: dict[str, type[Sampler]] = {cls.name: cls for cls in (Speed, Uniform, MaxEntropy, IPM, GSS, Herding, LARS)}
+SAMPLERS: dict[str, type[Sampler]] = {
+    cls.name: cls for cls in (Speed, Uniform, MaxEntropy, IPM, GSS, Herding, LARS, CCS, Rainbow)}
 
 
 def sampler_names() -> list[str]:

@@ -25,7 +25,8 @@ class Sampler(ABC):
     """
 
     name: ClassVar[str]
-    needs: ClassVar[frozenset[str]] = frozenset()  # the fields of Task it reads: speed, features, logits, losses
+    needs: ClassVar[frozenset[str]] = frozenset()  # of Task: speed, features, logits, losses, uncertainty
+    takes: ClassVar[frozenset[str]] = frozenset()  # of `q` and `s`: those that it is built with
 
     @abstractmethod
     def choose(self, task: Task, k: int, generator: torch.Generator) -> Tensor:

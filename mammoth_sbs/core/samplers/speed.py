@@ -15,6 +15,7 @@ class Speed(Sampler):
 
     name = "speed"
     needs = frozenset({"speed"})
+    takes = frozenset({"q", "s"})
 
     def __init__(self, q: float = 0.2, s: float = 0.2) -> None:
         self.band = SpeedBand(q, s)

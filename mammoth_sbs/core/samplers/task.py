@@ -23,6 +23,7 @@ class Task:
     logits: Tensor | None = None  # (N, C) of the task's own classes
     losses: Tensor | None = None  # (N,) cross-entropy
     first_class: int = 0  # the class of the first column of `logits`; the next columns are the next classes
+    uncertainty: Tensor | None = None  # (N,) how little augmented views of an example agree
 
     def __len__(self) -> int:
         return len(self.labels)

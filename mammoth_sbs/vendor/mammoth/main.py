@@ -22,6 +22,7 @@ import datasets  # noqa: E402
 from backbone import REGISTERED_BACKBONES, backbone_flags, get_backbone, known_backbone  # noqa: E402
 from backbone.pretrained import digest_of_weights  # noqa: E402
 from datasets.utils.continual_dataset import ContinualDataset  # noqa: E402
+from datasets.utils.streams import add_stream_flags  # noqa: E402
 from models import add_models, get_model, get_model_names  # noqa: E402
 from models.utils.continual_model import ContinualModel  # noqa: E402
 from utils import args as flags  # noqa: E402
@@ -92,10 +93,16 @@ def build_parser(cmd: list[str]) -> flags.ArgumentParser:
                             "yourself")
         defaults |= best
     origins |= {key: f"{name}'s best config" for key, value in best.items() if defaults.get(key) == value}
+    if known.online or saved.get("online"):
+        online = {key: value for key, value in flags.ONLINE.items()
+                  if key != "minibatch_size" or any(action.dest == key for action in parser._actions)}
+        defaults |= online
+        origins |= dict.fromkeys(online, "--online")
     known.backbone = known_backbone(known.backbone or saved.get("backbone") or defaults["backbone"])
     flags.one_of("backbone", REGISTERED_BACKBONES, known.backbone)
     defaults["backbone"] = known.backbone
     flags.add_experiment_args(parser, defaults.get("n_tasks", datasets.get_dataset_names()[known.dataset].N_TASKS))
+    add_stream_flags(parser)
     flags.add_management_args(parser)
     flags.add_board_args(parser)
     flags.add_flags(parser, f"network {known.backbone}", backbone_flags(known.backbone))
@@ -236,6 +243,9 @@ def initialize(args: argparse.Namespace | None = None,
     logging.info(f"Using backbone: {args.backbone}")
     backbone = get_backbone(args, dataset.input_shape)
     model = get_model(args, backbone, dataset.get_loss(), dataset.get_transform(), dataset)
+    if (args.blurry or args.drift) and "general-continual" not in model.COMPATIBILITY:
+        raise UserError(f"--model {args.model}: needs tasks with boundaries; leave out --blurry and --drift, or take "
+                        "one of er, der, derpp, sgd")
     if args.compile:
         try:
             compile_network(model.net, dataset.input_shape)

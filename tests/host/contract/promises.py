@@ -231,6 +231,26 @@ def check_samplers_scores_and_records(host_: Host) -> None:
     assert record.exists()
 
 
+def check_stream_samplers(host_: Host) -> None:
+    """Slots are the sampler's to give and replays its to see; as a reservoir it is the stock method, bit for bit."""
+    for name in ("er", "der", "derpp"):
+        more, runs = {"der": "--alpha .3", "derpp": "--alpha .3 --beta .5"}.get(name, ""), []
+        for model, sampler in ((name, ""), (f"{name}_sbs", "--sampler stream-reservoir"),
+                               (f"{name}_sbs", "--sampler stream-speed")):
+            runs.append(host_.start(model, f"--stop_after 2 --n_epochs 1 {more} {sampler}"))
+            torch.manual_seed(1)
+            np.random.seed(1)
+            host_.train(runs[-1])
+        stock, same, ours = runs
+        for attribute in ("examples", "logits"):
+            if hasattr(stock.model.buffer, attribute):
+                assert torch.equal(*(getattr(it.model.buffer, attribute) for it in (stock, same))), name
+        sampler = ours.model.feed.sampler
+        assert sampler.seen == 2 * 2 * PER_CLASS and sampler.count.max() > 1, "no replay was seen"
+        if hasattr(ours.model.buffer, "labels"):
+            assert ours.model.buffer.labels.tolist() == sampler.labels.tolist(), name
+
+
 def check_checkpoints(host_: Host) -> None:
     """Saved after the first task, loaded without any other flag: buffer, draws and hyper-parameters are back."""
     folder = host_.base / "checkpoints"

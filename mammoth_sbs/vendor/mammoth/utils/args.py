@@ -21,6 +21,9 @@ from backbone import HELP, REGISTERED_BACKBONES, backbone_flags
 from datasets.utils.tasks import SECOND_TASKS
 from utils import binary_to_boolean_type as binary
 
+# what `--online 1` stands for
+ONLINE = {"n_epochs": 1, "batch_size": 10, "minibatch_size": 10, "eval_steps": 250}
+
 
 class ArgumentParser(Parser):
     """Of a run."""
@@ -87,6 +90,9 @@ def add_initial_args(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model_config", type=lambda name: {"base": "default"}.get(name, name), default="default",
                         choices=["default", "best"],
                         help="best: the hyper-parameters of the method's paper for this data set; base is default")
+    parser.add_argument("--online", type=binary, default=False,
+                        help="1: a stream in small batches, each example seen once; stands for "
+                             + " ".join(f"--{flag} {value}" for flag, value in ONLINE.items()))
     parser.add_argument("--loadcheck", type=text, help="checkpoint to load; its arguments become the defaults")
 
 
@@ -151,6 +157,8 @@ def add_management_args(parser: argparse.ArgumentParser) -> None:
         "each task before it is learned, and that of the untrained network")
     add("--eval_epochs", type=at_least(1), help="test accuracy on all tasks so far after every so many epochs, printed "
         "and saved (default: after each task only)")
+    add("--eval_steps", type=at_least(1), help="the same after every so many steps of a task, saved only; the mean is "
+        "the average anytime accuracy")
 
 
 def add_board_args(parser: argparse.ArgumentParser) -> None:

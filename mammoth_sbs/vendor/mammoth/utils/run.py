@@ -43,7 +43,7 @@ class Run:
         self.model, self.dataset, self.args = model, dataset, args
         self.first, self.end = args.start_from or 0, min(args.stop_after or dataset.N_TASKS, dataset.N_TASKS)
         self.results: list[Accuracies] = []
-        self.during: list[dict[str, Any]] = []  # for --eval_epochs
+        self.during: list[dict[str, Any]] = []  # for --eval_epochs and --eval_steps
         self.ahead: list[tuple[Accuracies, Accuracies]] | None = [] if args.enable_other_metrics else None
         self.id = new_id()
         self.begin, self.spent = time.monotonic(), 0.0  # seconds, in processes before this one
@@ -231,9 +231,10 @@ class Run:
     def content(self, info: dict[str, Any] | None = None) -> dict[str, Any]:
         """What the result file says now."""
         known: dict[str, Any] = getattr(self.model, "run_info", dict)()
-        if self.during:
-            known["eval_epochs"] = self.during
-        return run_record(self.args, metrics(self.results, self.ahead), self.seconds, known | (info or {}))
+        for what in ("epoch", "step"):
+            if found := [entry for entry in self.during if what in entry]:
+                known[f"eval_{what}s"] = found
+        return run_record(self.args, metrics(self.results, self.ahead, self.during), self.seconds, known | (info or {}))
 
     def write(self, record: dict[str, Any]) -> Path:
         """The result file. Until the run is done it is marked, by its name too: nobody takes it for a result."""

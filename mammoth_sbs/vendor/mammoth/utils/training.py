@@ -31,7 +31,8 @@ LOOK = 50  # steps after which a GPU's loss is looked at
 
 def train_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace, note: str = "",
                title: str | None = None, during: list[dict[str, Any]] | None = None) -> float:
-    """All epochs of one task that a checkpoint has not behind it; `during` takes what `--eval_epochs` asks for.
+    """All epochs of one task that a checkpoint has not behind it; `during` takes what `--eval_epochs` and
+    `--eval_steps` ask for.
 
     Returns the mean loss of the last epoch.
     """
@@ -61,6 +62,9 @@ def train_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace
                                     f"lower --lr (now {args.lr:g}); checkpoints of earlier tasks are kept")
             heed()
             progress.step(known)
+            if during is not None and args.eval_steps and progress.done % args.eval_steps == 0:
+                during.append({"task": model.current_task + 1, "step": progress.done,
+                               **dict(zip(SETTINGS, evaluate(model, dataset), strict=True))})
             tell("step", model, dataset, args, epoch + 1, progress.done, progress.total, known)
         model.meta_end_epoch(epoch, dataset)
         if scheduler is not None:
@@ -175,7 +179,7 @@ def learn(run: Run, untrained: list[Accuracies]) -> dict[str, Any]:
         run.task_done(accuracies)
         tell("task", model, dataset, args, args.n_epochs, steps, steps, loss, accuracies)
     print_table(run.results)
-    print_metrics(metrics(run.results, run.ahead))
+    print_metrics(metrics(run.results, run.ahead, run.during))
     if args.enable_other_metrics and run.ahead is None:
         say("forward transfer is not known: the checkpoint was saved without --enable_other_metrics 1")
     info = {}

@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.few import per_class
 
+from datasets.utils import streams
 from datasets.utils.features import features_of
 from datasets.utils.sources import Images, Source, load
 from datasets.utils.tasks import (
@@ -160,6 +161,7 @@ class ContinualDataset:
             self.class_order = class_order_file(args.class_order, self.source.classes, self.N_CLASSES)
         elif args.permute_classes:
             self.class_order = np.random.RandomState(args.seed % 2**32).permutation(found)
+        streams.check(args, self.domains)
         self.check_sizes()
         self.train_loader: TaskLoader
         self.test_loaders: list[TaskLoader] = []
@@ -268,7 +270,15 @@ def store_masked_loaders(train: Images, test: Images, setting: ContinualDataset)
         rows = rows[per_class(groups[rows], args.train_per_class, 0)]
     if args.test_per_class:
         test_rows = test_rows[per_class(test_groups[test_rows], args.test_per_class, 0)]
-    rows = rows[(labels[rows] >= first) & (labels[rows] < end)]
+    rows = rows[labels[rows] < setting.N_CLASSES]
+    if args.noise_rate:
+        labels = streams.relabelled(labels, rows, args)
+    if args.imbalance:
+        rows = streams.long_tail(labels, rows, args)
+    if args.blurry or args.drift:
+        rows = streams.part(labels, rows, args, setting.c_task, setting.N_CLASSES_PER_TASK, setting.N_TASKS)
+    else:
+        rows = rows[(labels[rows] >= first) & (labels[rows] < end)]
     test_rows = test_rows[(test_labels[test_rows] >= first) & (test_labels[test_rows] < end)]
     if setting.domains:
         rows, test_rows = (part[of[part] // len(setting.class_order) == setting.c_task]
@@ -285,6 +295,7 @@ def store_masked_loaders(train: Images, test: Images, setting: ContinualDataset)
     if second:
         for i, part in enumerate((train_set, test_set)):
             make_second_task(second, part, *setting.get_offsets(), seed + i)
-    setting.train_loader = TaskLoader(train_set, args.batch_size, shuffle=True, drop_last=args.drop_last, seed=seed)
+    setting.train_loader = TaskLoader(train_set, args.batch_size, shuffle=not args.drift, drop_last=args.drop_last,
+                                      seed=seed)
     setting.test_loaders.append(TaskLoader(test_set, max(args.batch_size, 256)))
     return setting.train_loader, setting.test_loaders[-1]
