@@ -51,8 +51,8 @@ STATE = table({
     "args": are_flags, "model": table({}), "buffer": maybe(table({"num_seen_examples": COUNT})), "tasks_done": COUNT,
     "random": table({"torch": is_tensor, "numpy": each(lambda *_: None, 4), "python": each(lambda *_: None, 3)}),
     "results": each(ROW), "run": is_text, "seconds": number(0).check, "ahead": maybe(each(each(ROW, 2))),
-    "during": each(table({"task": COUNT, "epoch": COUNT, "class_il": each(PERCENT.check),
-                          "task_il": each(PERCENT.check)})),
+    "during": each(table({"task": COUNT, "class_il": each(PERCENT.check), "task_il": each(PERCENT.check)},
+                         {"epoch": COUNT, "step": COUNT})),
     "inside": maybe(table({"leg": COUNT, "epochs": COUNT, "steps": COUNT, "optimizer": table({}), "order": is_tensor,
                            "schedule": table({})}))})
 
