@@ -105,7 +105,8 @@ class SpeedSampled(Recorded):
             if q + s > MOST + 1e-9:
                 raise UserError(f"--sbs-q {q:g}, --sbs-s {s:g}: q + s must be at most {MOST:g}, or hardly anything is "
                                 "left to draw from")
-            sampler = type(sampler)(**{side: value for side, value in (("q", q), ("s", s)) if side in sampler.takes})
+            build: Any = type(sampler)
+            sampler = build(**{side: value for side, value in (("q", q), ("s", s)) if side in sampler.takes})
         for line in unused(self.args, sampler.takes, "speed" in sampler.needs):
             warn(line)
         return sampler

@@ -150,11 +150,11 @@ class StreamSampled(SpeedSampled):
             super(SpeedSampled, self).begin_task(dataset)
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None,
-                sbs_index: Tensor | None = None) -> float:
+                sbs_index: Tensor | None = None) -> float | Tensor:
         if self.feed is None:
             return super().observe(inputs, labels, not_aug_inputs, epoch=epoch, sbs_index=sbs_index)
         with self.feed.step(inputs, labels):
-            return super(SpeedSampled, self).observe(inputs, labels, not_aug_inputs, epoch=epoch)  # type: ignore[misc]
+            return super(SpeedSampled, self).observe(inputs, labels, not_aug_inputs, epoch=epoch)
 
     def end_task(self, dataset: Any) -> None:
         if self.feed is None:

@@ -26,9 +26,9 @@ class CBRS(StreamSampler):
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
-        self.stored = np.zeros(0, dtype=np.int64)  # m_c, by class
-        self.came = np.zeros(0, dtype=np.int64)  # n_c
-        self.full = np.zeros(0, dtype=bool)
+        self.stored: np.ndarray = np.zeros(0, dtype=np.int64)  # m_c, by class
+        self.came: np.ndarray = np.zeros(0, dtype=np.int64)  # n_c
+        self.full: np.ndarray = np.zeros(0, dtype=bool)
 
     def put(self, slot: int, look: Look, i: int) -> None:
         if self.labels[slot] >= 0:

@@ -48,10 +48,10 @@ class StreamSpeed(StreamSampler):
         self.total = np.zeros(size, dtype=np.float32)  # of the looks, as differences from what was expected
         self.count = np.zeros(size, dtype=np.int32)
         self.since = np.zeros(size, dtype=np.int64)  # arrival: how many had come before
-        self.mean = np.zeros((2, 0), dtype=np.float32)  # expected, by kind of look and class
-        self.known = np.zeros((2, 0), dtype=np.int64)  # looks that it rests on
-        self.limits = np.zeros((4, 0))  # of late arrivals, by class: slow limit, quick limit, scale, how many
-        self.owed = np.zeros(0, dtype=np.int64)  # places that were handed on, by class
+        self.mean: np.ndarray = np.zeros((2, 0), dtype=np.float32)  # expected, by kind of look and class
+        self.known: np.ndarray = np.zeros((2, 0), dtype=np.int64)  # looks that it rests on
+        self.limits: np.ndarray = np.zeros((4, 0))  # of late arrivals, by class: slow and quick limit, scale, how many
+        self.owed: np.ndarray = np.zeros(0, dtype=np.int64)  # places that were handed on, by class
 
     @property
     def speed(self) -> np.ndarray:
