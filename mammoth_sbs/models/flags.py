@@ -103,7 +103,7 @@ def unused(args: argparse.Namespace, takes: frozenset[str], ranks: bool) -> list
 def unused_in_streams(args: argparse.Namespace) -> list[str]:
     """Likewise for stream samplers, and for their flags where there is none."""
     sampler = args.sampler.replace("_", "-")
-    without = {name: None for name in STREAM_FLAGS} if sampler != StreamSpeed.name else {}
+    without: dict[str, Any] = {name: None for name in STREAM_FLAGS} if sampler != StreamSpeed.name else {}
     if sampler in STREAM_SAMPLERS:
         without |= {"sbs_score": "speed", "sbs_during": "closed", "sbs_scope": "task", "sbs_grid": list(GRID),
                     "sbs_tune": "first", "sbs_tune_epochs": None}
