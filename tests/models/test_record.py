@@ -18,6 +18,7 @@ from tests.conftest import STOCK, Start
 from tests.models.conftest import SMALL
 
 from datasets.seq_digits import SequentialDigits
+from utils.buffer import Buffer
 from utils.training import train
 
 CONV = f"{SMALL} --backbone tiny-resnet18 --num_filters 4 --stop_after 2"
@@ -127,6 +128,16 @@ def test_what_the_buffer_holds_is_found_again(start: Start, tmp_path: Path, augm
     assert {tuple(x.flatten().tolist()) for x in pictures} == {tuple(x.flatten().tolist()) for x in buffer.examples}
     assert record["task1_stored"].tolist() == np.flatnonzero(record.in_buffer(1, 1)).tolist()
     assert record.in_buffer(1, 1).sum() > held[0].sum() > 0  # the reservoir has made room
+
+
+def test_a_picture_that_is_there_twice_and_stored_twice_is_found_twice(start: Start, tmp_path: Path) -> None:
+    recorder = start("er_sbs", f"--sbs-record {tmp_path / 'record.npz'}").model.recorder
+    images = torch.tensor([7, 7, 9], dtype=torch.uint8).view(3, 1, 1, 1).expand(3, 1, 2, 2)
+    recorder.data = [SimpleNamespace(targets=torch.zeros(3), not_augmented=lambda index: images[index])]
+    for stored, found in (([0], [True, False, False]), ([1, 0], [True, True, False]), ([2, 0, 1], [True] * 3)):
+        buffer = Buffer(4)
+        buffer.add_data(images[stored].float() / 255)
+        assert recorder.look_into(buffer)[0].tolist() == found
 
 
 def test_a_recorder_goes_on_from_its_state(start: Start, tmp_path: Path, augmented: None) -> None:
