@@ -77,7 +77,7 @@ def digest(value: Any) -> str:
     def add(value: Any) -> None:
         if isinstance(value, torch.Tensor):
             found.update(f"{value.dtype} {tuple(value.shape)}".encode())
-            found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         elif isinstance(value, dict | list | tuple):
             found.update(f"{len(value)} ".encode())
             for part in value.items() if isinstance(value, dict) else value:
