@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,8 @@ from mammoth_sbs import host  # noqa: E402
 from mammoth_sbs.models import load_host  # noqa: E402
 
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a script leaves it for what it starts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("suite", max_examples=50, deadline=None)
 settings.register_profile("torture", max_examples=int(os.environ.get("TORTURE_DAMAGES", "1000")), deadline=None)
 settings.load_profile("suite")

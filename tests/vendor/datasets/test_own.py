@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -246,7 +247,7 @@ def test_mean_and_deviation_are_measured(base: Path) -> None:
     data = run("sgd", base / "a.npz").model.dataset
     assert np.allclose(data.MEAN, x.mean((0, 1, 2)) / 255, atol=1e-4)
     assert np.allclose(data.STD, x.std((0, 1, 2)) / 255, atol=1e-4)
-    inputs = data.train_loader.dataset.batch(np.arange(10))[0]
+    inputs = data.train_loader.dataset.batch(torch.arange(10))[0]
     assert abs(float(inputs.mean())) < 0.2 and abs(float(inputs.std()) - 1) < 0.2
 
 

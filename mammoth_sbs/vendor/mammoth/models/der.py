@@ -12,7 +12,7 @@ class Der(ReplayModel):
     """Dark Experience Replay: the network keeps to the logits it once gave to the buffer's examples."""
 
     NAME = "der"
-    COMPATIBILITY = ["class-il", "task-il", "general-continual"]
+    COMPATIBILITY = ["class-il", "domain-il", "task-il", "general-continual"]
 
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:

@@ -13,7 +13,7 @@ class Derpp(ReplayModel):
     """DER++: DER, and cross-entropy on the labels of a second batch from the buffer."""
 
     NAME = "derpp"
-    COMPATIBILITY = ["class-il", "task-il", "general-continual"]
+    COMPATIBILITY = ["class-il", "domain-il", "task-il", "general-continual"]
 
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:

@@ -7,7 +7,7 @@ class Er(ReplayModel):
     """Experience Replay: every batch is joined by one from the buffer."""
 
     NAME = "er"
-    COMPATIBILITY = ["class-il", "task-il", "general-continual"]
+    COMPATIBILITY = ["class-il", "domain-il", "task-il", "general-continual"]
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor,
                 epoch: int | None = None) -> float | Tensor:

@@ -7,7 +7,7 @@ class Sgd(ContinualModel):
     """Finetuning: no countermeasure against forgetting, the lower bound."""
 
     NAME = "sgd"
-    COMPATIBILITY = ["class-il", "task-il", "general-continual"]
+    COMPATIBILITY = ["class-il", "domain-il", "task-il", "general-continual"]
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor,
                 epoch: int | None = None) -> float | Tensor:
