@@ -84,7 +84,8 @@ def test_the_packages_that_are_imported_are_declared(wheel: Path) -> None:
     metadata = zipfile.ZipFile(wheel).read(f"mammoth_sbs-{__version__}.dist-info/METADATA").decode()
     declared = {re.split(r"[^\w-]", name)[0].lower() for name in re.findall(r"^Requires-Dist: (.*)$", metadata, re.M)}
     assert "quadprog" not in metadata  # its licence is not ours
-    names = {"yaml": "pyyaml", "PIL": "pillow", "sklearn": "scikit-learn", "avalanche": "avalanche-lib"}
+    names = {"yaml": "pyyaml", "PIL": "pillow", "sklearn": "scikit-learn", "avalanche": "avalanche-lib",
+             "efficientnet_lite_pytorch": "efficientnet-lite-pytorch"}
     of_a_host = {"models", "datasets", "backbone", "utils", "conf"}
     for file in (REPO / "mammoth_sbs").rglob("*.py"):
         others = {name.split(".")[0] for name in imported(file)} - set(sys.stdlib_module_names) - of_a_host
