@@ -60,6 +60,7 @@ def parser() -> Parser:
                     help="bars: stock against SBS per method; heatmap: difference to uniform over (q, s); "
                          "samplers: Table 1, beside the paper's numbers; forgetting, matrices, memory, gallery: from "
                          "recorded runs; following, robustness: heat maps of other following tasks and settings; "
+                         "regret: how far ways to choose (q, s) stay behind the best pair of heat maps; "
                          "hosts: two folders, one of a sweep with MAMMOTH_ROOT")
     add_selection(it)
     it.add_argument("--base_path", type=text, default="./data/", metavar="DIR", help="gallery: where the data sets are")

@@ -9,10 +9,11 @@ from mammoth_sbs.figures import (
     hosts,
     matrices,
     memory,
+    regret,
     robustness,
     table1,
 )
 
 KINDS = {"bars": bars, "heatmap": heatmap, "samplers": table1, "forgetting": forgetting, "matrices": matrices,
          "memory": memory, "gallery": gallery, "following": following, "robustness": robustness,
-         "hosts": hosts}  # what `mammoth-sbs figure` draws
+         "regret": regret, "hosts": hosts}  # what `mammoth-sbs figure` draws
