@@ -62,9 +62,6 @@ def best(points: Sequence[Point]) -> Point:
 def check(args: Namespace) -> None:
     """One line for what cannot work, before the first task is trained."""
     typed = args.sbs_q, args.sbs_s
-    if getattr(args, "frozen", False):
-        raise UserError("--sbs-q, --sbs-s: to choose them images are turned, and --frozen 1 keeps features only; give "
-                        "numbers")
     for flag, side in (("--sbs-q", args.sbs_q), ("--sbs-s", args.sbs_s)):
         if side in OPEN and args.sampler != "speed":
             raise UserError(f"{flag} {side}: --sampler {args.sampler} has no q and s to choose; leave it out, or use "

@@ -91,17 +91,49 @@ class Within(Sampler):
         return self.index[self.sampler.choose_per_class(task.subset(self.index), quotas, generator)]
 
 
-class TurnedImages:
-    """The rotation task's loader and its data set in one: some `rows` of the task's images, each with its turn.
+class Pictures:
+    """The task's images between 0 and 1, upright or each with its turn.
 
-    Augmentation comes before the turn: mirroring a turned image would make 90 degrees look like 270.
+    What a transform does comes before the turn: mirroring a turned image would make 90 degrees look like 270.
     """
 
-    def __init__(self, images: Tensor, turns: Tensor, rows: Tensor, first_class: int, transform: Any, batch_size: int,
+    def __init__(self, images: Tensor, turns: Tensor) -> None:
+        self.images, self.turns = images, turns
+        self.height, self.width = images.shape[-2:]
+
+    def upright(self, rows: Tensor, transform: Any = None) -> Tensor:
+        return apply(transform, self.images[rows].float() / 255)
+
+    def turned(self, rows: Tensor, transform: Any = None) -> Tensor:
+        return turn(self.upright(rows, transform), self.turns[rows])
+
+
+class Features(Pictures):
+    """The same of a frozen trunk: what it says of the images, and of each with its turn. Nothing is augmented."""
+
+    def __init__(self, dataset: Any, turns: Tensor) -> None:
+        data = dataset.train_loader.dataset
+        self.images, self.turns, self.of_turned = data.data, turns, data.data.clone()
+        self.height, self.width = dataset.pictures.train.images.shape[-2:]
+        for k in range(1, TURNS) if self.height == self.width else ():
+            mine = turns == k
+            self.of_turned[mine] = torch.from_numpy(dataset.turned(k)[data.indexes[mine.numpy()]]).float()
+
+    def upright(self, rows: Tensor, transform: Any = None) -> Tensor:
+        return self.images[rows]
+
+    def turned(self, rows: Tensor, transform: Any = None) -> Tensor:
+        return self.of_turned[rows]
+
+
+class TurnedImages:
+    """The rotation task's loader and its data set in one: some `rows` of the task's images, each with its turn."""
+
+    def __init__(self, pictures: Pictures, rows: Tensor, first_class: int, transform: Any, batch_size: int,
                  seed: int) -> None:
-        self.images, self.turns, self.rows, self.first_class = images, turns, rows, first_class
+        self.pictures, self.rows, self.first_class = pictures, rows, first_class
         self.transform, self.batch_size = transform, batch_size
-        self.targets = turns[rows] + first_class
+        self.targets = pictures.turns[rows] + first_class
         self.generator = torch.Generator().manual_seed(seed)
         self.extra_return_fields: tuple[str, ...] = ()
 
@@ -119,8 +151,8 @@ class TurnedImages:
         for index in torch.randperm(len(self.rows), generator=self.generator).split(self.batch_size):
             if len(index) == 1:  # batch normalisation would not know a batch of one
                 return
-            images, turns = self.images[self.rows[index]].float() / 255, self.turns[self.rows[index]]
-            yield turn(apply(self.transform, images), turns), self.targets[index], turn(images, turns), index
+            rows = self.rows[index]
+            yield self.pictures.turned(rows, self.transform), self.targets[index], self.pictures.turned(rows), index
 
 
 class WithRotation(View):
@@ -148,12 +180,13 @@ class Rotation:
         if not held_out.any():
             raise UserError(f"--sbs-q, --sbs-s: to choose them a tenth of each class is held out, and no class of task "
                             f"{model.current_task + 1} has 10 examples; give numbers")
-        self.turns = torch.randint(TURNS, (len(task),), generator=self.generator)
+        turns = torch.randint(TURNS, (len(task),), generator=self.generator)
         with own_randomness(self.generator):
-            self.images = images_of(dataset.train_loader.dataset)
-        if self.images.shape[-1] != self.images.shape[-2]:
+            self.pictures = Features(dataset, turns) if getattr(model.args, "frozen", False) else \
+                Pictures(images_of(dataset.train_loader.dataset), turns)
+        if self.pictures.height != self.pictures.width:
             raise UserError(f"--dataset {model.args.dataset}: the rotation task needs square images, not "
-                            f"{self.images.shape[-2]} x {self.images.shape[-1]}; give --sbs-q and --sbs-s numbers")
+                            f"{self.pictures.height} x {self.pictures.width}; give --sbs-q and --sbs-s numbers")
         if not isinstance(getattr(model.net, "classifier", None), nn.Linear):
             raise UserError(f"--backbone {model.args.backbone}: has no linear `classifier` layer, which the rotation "
                             "task widens; give --sbs-q and --sbs-s numbers")
@@ -217,7 +250,7 @@ class Rotation:
         numbers of tasks and classes fits.
         """
         args = filled.args
-        loader = TurnedImages(self.images, self.turns, self.rest, self.first_turn, filled.transform, args.batch_size,
+        loader = TurnedImages(self.pictures, self.rest, self.first_turn, filled.transform, args.batch_size,
                               int(torch.randint(2**31, ())))
         data = WithRotation(self.dataset, loader, self.tasks, self.width)
         net = filled.net
@@ -287,15 +320,14 @@ class Rotation:
         columns = turns if turned else own
         if model.args.sbs_scope == "seen":
             columns = torch.cat([self.place, turns]) if widened else torch.arange(len(self.place))
-        labels = self.turns if turned else self.task.labels - self.task.first_class
+        labels = self.pictures.turns if turned else self.task.labels - self.task.first_class
         truth = (turns if turned else own)[labels]
+        show = self.pictures.turned if turned else self.pictures.upright
         was_training = model.net.training
         model.net.eval()
         right = []
         for rows in self.held_out.split(256):
-            inputs = apply(model.normalization_transform, self.images[rows].float() / 255)
-            if turned:
-                inputs = turn(inputs, self.turns[rows])
+            inputs = show(rows, model.normalization_transform)
             outputs = model(inputs.to(model.device)).cpu()[:, columns]
             right.append(columns[outputs.argmax(1)] == truth[rows])
         model.net.train(was_training)

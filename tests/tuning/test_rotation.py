@@ -130,7 +130,8 @@ def test_a_trial_leaves_out_the_q_quickest_and_the_s_slowest(start: Start, name:
 
 def test_images_are_augmented_then_turned() -> None:
     images = torch.arange(2 * 9).view(2, 1, 3, 3).to(torch.uint8)
-    loader = rotation.TurnedImages(images, torch.tensor([3, 1]), torch.tensor([0, 1]), 10, lambda x: x.flip(-1), 2, 0)
+    loader = rotation.TurnedImages(rotation.Pictures(images, torch.tensor([3, 1])), torch.tensor([0, 1]), 10,
+                                   lambda x: x.flip(-1), 2, 0)
     (inputs, labels, not_aug, index), = loader
     for k, row in enumerate(index.tolist()):
         turns = int(labels[k]) - 10
@@ -142,7 +143,7 @@ def test_images_are_augmented_then_turned() -> None:
 
 def test_a_last_batch_of_one_is_left_out() -> None:
     images, rows = torch.zeros(9, 1, 3, 3, dtype=torch.uint8), torch.arange(9)
-    loader = rotation.TurnedImages(images, torch.zeros(9, dtype=torch.int64), rows, 0, None, 4, 0)
+    loader = rotation.TurnedImages(rotation.Pictures(images, torch.zeros(9, dtype=torch.int64)), rows, 0, None, 4, 0)
     assert [len(batch[1]) for batch in loader] == [4, 4]
 
 

@@ -199,10 +199,33 @@ def test_from_python(tmp_path: Path) -> None:
     assert result.matrix.shape == (2, 2) and result.model.buffer.examples.shape == (20, 1280)
 
 
+def test_turned_features_are_what_the_trunk_says_of_turned_images(start: Start) -> None:
+    it = start("er", FROZEN)
+    images = few().train.images[:40]
+    for turns in (1, 3):
+        turned = np.rot90(images, turns, (2, 3)).copy()
+        with torch.no_grad():
+            expected = build_trunk(it.args).eval()(Normalize(*normalization(it.args))(torch.from_numpy(turned)))
+        found = torch.from_numpy(np.array(it.dataset.turned(turns)[:40])).float()
+        assert torch.allclose(found, expected, rtol=1e-3, atol=1e-2)
+    assert not np.allclose(it.dataset.turned(1)[:40], it.dataset.turned(3)[:40], atol=1e-2)
+    assert it.dataset.turned(0) is it.dataset.source.train.images
+
+
+@pytest.mark.parametrize("model", ["er_sbs", "derpp_sbs", "gem_sbs"])
+def test_q_and_s_are_chosen_on_features_of_turned_images(run: Callable[..., dict], model: str) -> None:
+    """A trial learns each image's own turn; the run ends as one that is given what it chose."""
+    words = f"{SHORT} --n_tasks 2 --buffer_size 20 --sbs-grid 0 .4"
+    free = run(model, f"{words} --sbs-q auto --sbs-s auto --sbs-tune-epochs 8")
+    choice = free["model"].choice
+    assert len(choice["points"]) == 4 and max(point["rotation"] for point in choice["points"]) > 35, "chance is 25"
+    given = run(model, f"{words} --sbs-q {choice['q']} --sbs-s {choice['s']}")
+    assert given["results"]["class_il"]["matrix"] == free["results"]["class_il"]["matrix"]
+
+
 @pytest.mark.parametrize(("model", "flags", "line"), [
     ("er", FROZEN.replace("--pretrained 1", ""), "--frozen 1: the features of a network that never learned"),
     ("xder", FROZEN, "--frozen 1: X-DER's consistency loss compares augmented images.*; give --lambd 0"),
-    ("er_sbs", f"{FROZEN} --sbs-q auto", "--sbs-q, --sbs-s: to choose them images are turned"),
     ("er", f"{FROZEN} --second_task rotations", "--second_task rotations: it turns images"),
     ("er", FROZEN.replace("--pretrained 1", "--weights nowhere.pth"), "--weights nowhere.pth: cannot be read"),
     ("er", "--backbone resnet18 --frozen 1", "--frozen is a flag of other networks, not of resnet18"),

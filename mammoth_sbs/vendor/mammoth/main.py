@@ -215,11 +215,11 @@ def parse_args(cmd: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def prepare(args: argparse.Namespace) -> None:
-    """Put into the cache what the run will look for there: decoded images, features of a frozen trunk."""
+def prepare(args: argparse.Namespace) -> ContinualDataset:
+    """The data set; with it the cache has what the run will look for there: decoded images, features of a trunk."""
     base_path(args.base_path)
     get_device(args.device)
-    datasets.get_dataset(args)
+    return datasets.get_dataset(args)
 
 
 def initialize(args: argparse.Namespace | None = None,

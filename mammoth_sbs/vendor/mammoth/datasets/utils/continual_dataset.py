@@ -15,7 +15,7 @@ from mammoth_sbs.errors import UserError
 from mammoth_sbs.few import per_class
 
 from datasets.utils import streams
-from datasets.utils.features import features_of
+from datasets.utils.features import features_of, turned_features
 from datasets.utils.sources import Images, Source, load
 from datasets.utils.tasks import (
     ROTATIONS,
@@ -173,7 +173,12 @@ class ContinualDataset:
 
         self.MEAN, self.STD = normalization(args)
         if self.frozen:
+            self.pictures = self.source
             self.source, self.MEAN, self.STD = features_of(self.source, self.SOURCE, args), None, None
+
+    def turned(self, turns: int) -> np.ndarray:
+        """With a frozen trunk: the features of all training images after so many quarter turns."""
+        return turned_features(self.pictures, self.SOURCE, self.args, turns) if turns else self.source.train.images
 
     def get_source(self) -> Source:
         """The images and labels."""

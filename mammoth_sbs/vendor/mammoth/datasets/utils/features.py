@@ -1,7 +1,8 @@
 """`--frozen 1`: a data set whose images are replaced by the features of a frozen trunk, computed once and kept.
 
 They are in the cache beside the decoded images, half precision, memory-mapped, with a digest per file. What they depend
-on is their name: the images, the trunk, its weights, the size. They are of the images as evaluation sees them.
+on is their name: the images, the trunk, its weights, the size. They are of the images as evaluation sees them; for the
+rotation task, of the training images turned as well.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,13 +35,24 @@ if TYPE_CHECKING:
     from backbone.pretrained import Trunk
 
 FORMAT = 1  # part of every key: raise it when what is stored changes
-FILES = {"train.npy", "test.npy"}
+SPLITS = ("train", "test")
 CHUNK = 256  # images per forward pass
 HEADER = 1024  # bytes: an .npy file has no longer one
 
 
 def features_of(source: Source, name: str, args: Namespace) -> Source:
-    """The same data set with features for images: from the cache, or computed into it."""
+    """The same data set with features for images."""
+    train, test = kept(source, name, args)
+    return Source(Images(train, source.train.labels), Images(test, source.test.labels), source.classes)
+
+
+def turned_features(source: Source, name: str, args: Namespace, turns: int) -> np.ndarray:
+    """Features of the training images, each after so many quarter turns."""
+    return kept(source, name, args, turns)[0]
+
+
+def kept(source: Source, name: str, args: Namespace, turns: int = 0) -> list[np.ndarray]:
+    """Features of both splits, or of the training images turned: from the cache, or computed into it."""
     from backbone.pretrained import build_trunk, normalization, trunk_key  # they import this package
 
     if not (args.pretrained or args.weights):
@@ -48,19 +60,22 @@ def features_of(source: Source, name: str, args: Namespace) -> Source:
                         "or --weights FILE")
     state = get_random_state()  # a trunk is built with random weights first; a run that finds features draws none
     said = [FORMAT, *trunk_key(args), args.image_size, *(digest_of_images(split.images) for split in source[:2])]
+    said += [f"turned {turns}"] if turns else []
+    splits = SPLITS[:1] if turns else SPLITS
     key = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
     folder = cache_root()
     entry = folder / f"features-{name}-{key}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with alone(folder / f"features-{name}-{key}.lock", entry):
-            if not intact(entry):
+            if not intact(entry, splits):
                 with partial_folder(folder) as beside:
                     normalize = Normalize(*normalization(args))  # of a grey image it makes three channels
-                    write(build_trunk(args), normalize, source, beside / "entry", f"{name}, {args.backbone}")
+                    title = f"{name}, {args.backbone}{f', turned by {90 * turns} degrees' * bool(turns)}"
+                    write(build_trunk(args), normalize, source, beside / "entry", title, splits, turns)
                     _land(beside / "entry", entry)
-                _verify(entry, FILES)
-        train, test = (np.load(entry / f"{split}.npy", mmap_mode="r") for split in ("train", "test"))
+                _verify(entry, files_of(splits))
+        return [np.load(entry / f"{split}.npy", mmap_mode="r") for split in splits]
     except OSError as e:
         raise UserError(f"cannot write the cache in {folder}: {reason(e)}; free some room there, or set "
                         "MAMMOTH_SBS_CACHE to another folder") from e
@@ -68,7 +83,10 @@ def features_of(source: Source, name: str, args: Namespace) -> Source:
         raise UserError(f"{entry}: {reason(e)}; remove it, or set MAMMOTH_SBS_CACHE to another folder") from e
     finally:
         set_random_state(state)
-    return Source(Images(train, source.train.labels), Images(test, source.test.labels), source.classes)
+
+
+def files_of(splits: Sequence[str]) -> set[str]:
+    return {f"{split}.npy" for split in splits}
 
 
 def digest_of_images(images: np.ndarray) -> str:
@@ -91,12 +109,12 @@ def alone(lock: Path, entry: Path) -> Iterator[None]:
     lock.unlink(missing_ok=True)
 
 
-def intact(entry: Path) -> bool:
+def intact(entry: Path, splits: Sequence[str]) -> bool:
     """Whether they are there, as they were written; what is damaged is removed."""
     if not entry.is_dir():
         return False
     try:
-        _verify(entry, FILES)
+        _verify(entry, files_of(splits))
         return True
     except (OSError, ValueError) as e:  # by a power cut or a failing disk
         print(f"note: {entry}: {reason(e)}; computing it again", file=sys.stderr, flush=True)
@@ -105,19 +123,21 @@ def intact(entry: Path) -> bool:
 
 
 @torch.no_grad()
-def write(trunk: Trunk, normalize: Normalize, source: Source, entry: Path, title: str) -> None:
-    """Both splits through the trunk, each straight to its file."""
+def write(trunk: Trunk, normalize: Normalize, source: Source, entry: Path, title: str, splits: Sequence[str],
+          turns: int) -> None:
+    """Splits through the trunk, each straight to its file."""
     entry.mkdir()
     device = get_device()
     trunk.to(device).eval()
-    total = sum(len(split.images) for split in source[:2])
+    parts = {split: getattr(source, split).images for split in splits}
+    total = sum(map(len, parts.values()))
     print(f"computing features, once: {title}, {total} images of {trunk.size} pixels", file=sys.stderr, flush=True)
     with tqdm(total=total, desc="features", unit=" images", disable=None, leave=False) as bar:
-        for split, (images, _) in zip(("train", "test"), source[:2], strict=True):
+        for split, images in parts.items():
             shape: tuple[Any, ...] = (len(images), trunk.dim)
             out = np.lib.format.open_memmap(entry / f"{split}.npy", mode="w+", dtype=np.float16, shape=shape)
             for first in range(0, len(images), CHUNK):
-                batch = torch.from_numpy(np.array(images[first : first + CHUNK])).to(device)
+                batch = torch.from_numpy(np.rot90(images[first : first + CHUNK], turns, (2, 3)).copy()).to(device)
                 found = trunk(normalize(batch))
                 if not torch.isfinite(found.half()).all():
                     raise UserError(f"--frozen 1: the trunk's features of {split} images are not finite numbers of "
@@ -126,5 +146,5 @@ def write(trunk: Trunk, normalize: Normalize, source: Source, entry: Path, title
                 bar.update(len(batch))
             out.flush()
             del out
-    digests = {name: _digest(entry / name) for name in sorted(FILES)}
+    digests = {name: _digest(entry / name) for name in sorted(files_of(splits))}
     (entry / DIGESTS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
