@@ -13,13 +13,13 @@ from tests.conftest import REPO
 
 
 def test_the_documents_tables_and_figures_come_out_of_the_committed_runs(tmp_path: Path) -> None:
-    """By the command beside them: docs/reproduce.md has the tables, README their last row."""
+    """By the command beside them: docs/evidence.md has the tables, README their last row."""
     evidence = REPO / "results" / "small_bars_cifar10_5"
     runs = load([evidence])
     assert {run.dataset for run in runs} == {"CIFAR-10-5"} and len(runs) == 8 * 3 * 10
     assert "mammoth-sbs figure bars results/small_bars_cifar10_5 -o docs/figures" in (REPO / "README.md").read_text()
     main(["figure", "bars", str(evidence), "-o", str(tmp_path)])
-    document = (REPO / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
     for setting, shown in (("task_il", (0, 1)), ("class_il", (0, 1, 3))):
         tables = (tmp_path / f"bars_{setting}.md").read_text().split("\n\nCIFAR-10-5: ")
         assert len(tables) == 4  # means, then each arm less uniform or stock
@@ -49,7 +49,7 @@ def test_readmes_block_comes_out_of_the_committed_runs() -> None:
 
 
 def test_what_the_documents_say_about_all_methods_together_comes_out_of_the_committed_runs() -> None:
-    text = " ".join((REPO / "docs" / "reproduce.md").read_text().split())
+    text = " ".join((REPO / "docs" / "evidence.md").read_text().split())
     runs = load([REPO / "results" / "small_bars_cifar10_5"])
     for measure in [m for metric in ("final", "average_incremental", "forgetting") for m in measures(metric)]:
         chart = collect(runs, measure)["CIFAR-10-5"]
@@ -64,7 +64,7 @@ def test_what_the_documents_say_about_all_methods_together_comes_out_of_the_comm
 
 
 def test_what_the_documents_say_about_the_chosen_pairs_comes_out_of_the_committed_runs() -> None:
-    """docs/reproduce.md: what SBS gains over the uniform buffer, by the pair that the rotation task chose."""
+    """docs/evidence.md: what SBS gains over the uniform buffer, by the pair that the rotation task chose."""
     runs = load([REPO / "results" / "small_bars_cifar10_5"])
     uniform = {(run.method, run.seed): run for run in runs if run.arm == "uniform"}
     gains: dict[str, list[tuple[float, float]]] = {}
@@ -76,7 +76,7 @@ def test_what_the_documents_say_about_the_chosen_pairs_comes_out_of_the_committe
             other = uniform[run.method, run.seed]
             gains.setdefault(name, []).append((run.final("task_il") - other.final("task_il"),
                                                run.final("class_il") - other.final("class_il")))
-    text = (REPO / "docs" / "reproduce.md").read_text()
+    text = (REPO / "docs" / "evidence.md").read_text()
     for name, pairs in gains.items():
         task, both = (Mean.of(column).text(sign=True) for column in zip(*pairs, strict=True))
         assert f"| {name} | {len(pairs)} | {task} | {both} |" in text
@@ -84,7 +84,7 @@ def test_what_the_documents_say_about_the_chosen_pairs_comes_out_of_the_committe
 
 def test_the_documents_table_of_pairs_comes_out_of_the_committed_runs(tmp_path: Path) -> None:
     main(["figure", "heatmap", str(REPO / "results" / "small_pairs_cifar10_5"), "-o", str(tmp_path)])
-    text = (REPO / "docs" / "reproduce.md").read_text()
+    text = (REPO / "docs" / "evidence.md").read_text()
     rows: dict[str, list[str]] = {}
     for setting in ("task_il", "class_il"):
         file = f"heatmap_{setting}.csv"
