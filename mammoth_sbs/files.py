@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 import shutil
@@ -9,8 +10,9 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from mammoth_sbs.errors import UserError, not_a_signal, reason
 
@@ -199,6 +201,18 @@ def shipped(path: str | Path) -> Path:
     """A file or folder that comes with the package: inside it once installed, beside it in a checkout."""
     package = Path(__file__).resolve().parent
     return package / path if (package / Path(path).parts[0]).exists() else package.parent / path
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """A configuration that comes with the package; read once, for every command line asks for some."""
+    return copy.deepcopy(_parsed(file, file.stat().st_mtime_ns))
+
+
+@cache
+def _parsed(file: Path, _changed: int) -> dict[str, Any]:
+    import yaml
+
+    return yaml.safe_load(file.read_text(encoding="utf-8")) or {}
 
 
 def _umask() -> int:

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from mammoth_sbs.errors import UserError, reason
-from mammoth_sbs.files import git
+from mammoth_sbs.files import git, read_yaml
 from mammoth_sbs.host.data import accept_exported
 from mammoth_sbs.packages import import_torchvision
 from mammoth_sbs.parser import spelled
@@ -58,10 +58,8 @@ def is_embedded() -> bool:
 
 def published(stock: str, dataset: str | None) -> dict[str, Any]:
     """A method's `best` hyper-parameters on a data set, or nothing for one that is not listed."""
-    import yaml
-
     file = EMBEDDED / "models" / "config" / f"{stock}.yaml"
-    config = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    config = read_yaml(file) if file.is_file() else {}
     return dict(config.get((dataset or "").replace("_", "-"), {}).get(BUFFER_SIZE, {}))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 from mammoth_sbs.commands import main
@@ -13,13 +14,13 @@ from tests.conftest import REPO
 
 
 def test_the_documents_tables_and_figures_come_out_of_the_committed_runs(tmp_path: Path) -> None:
-    """By the command beside them: docs/evidence.md has the tables, README their last row."""
+    """By the command beside them, in docs/evidence.md."""
     evidence = REPO / "results" / "small_bars_cifar10_5"
+    document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
     runs = load([evidence])
     assert {run.dataset for run in runs} == {"CIFAR-10-5"} and len(runs) == 8 * 3 * 10
-    assert "mammoth-sbs figure bars results/small_bars_cifar10_5 -o docs/figures" in (REPO / "README.md").read_text()
+    assert "mammoth-sbs figure bars results/small_bars_cifar10_5 -o docs/figures" in document
     main(["figure", "bars", str(evidence), "-o", str(tmp_path)])
-    document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
     for setting, shown in (("task_il", (0, 1)), ("class_il", (0, 1, 3))):
         tables = (tmp_path / f"bars_{setting}.md").read_text().split("\n\nCIFAR-10-5: ")
         assert len(tables) == 4  # means, then each arm less uniform or stock
@@ -30,22 +31,64 @@ def test_the_documents_tables_and_figures_come_out_of_the_committed_runs(tmp_pat
             assert (tmp_path / name).read_text() == (REPO / "docs" / "figures" / name).read_text()
 
 
+FROZEN = REPO / "results" / "frozen_bars_cifar100_5_500"
+CHOSEN = "SBS q=0 s=0.4"
+NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "all eight")
+
+
+def test_the_chart_on_a_frozen_network_comes_out_of_the_committed_runs(tmp_path: Path) -> None:
+    """By the command beside it: docs/evidence.md has its tables."""
+    runs = load([FROZEN])
+    seeds = {run.seed for run in runs}
+    assert len(runs) == 8 * 4 * len(seeds) and {run.dataset for run in runs} == {"CIFAR-100-5"}
+    drawn = f"mammoth-sbs figure bars results/{FROZEN.name} -o docs/figures/frozen"
+    document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
+    assert drawn in document and drawn in (REPO / "README.md").read_text(encoding="utf-8")
+    main(["figure", "bars", str(FROZEN), "-o", str(tmp_path)])
+    for setting in ("task_il", "class_il"):
+        for table in (tmp_path / f"bars_{setting}.md").read_text().split("\n\nCIFAR-100-5: "):
+            if "uniform − stock" not in table.splitlines()[0]:
+                assert table.split("\n\n", 1)[1].strip() in document
+        for suffix in ("csv", "md", "tex"):
+            name = f"bars_{setting}.{suffix}"
+            assert (tmp_path / name).read_text() == (REPO / "docs" / "figures" / "frozen" / name).read_text()
+
+
 def test_readmes_block_comes_out_of_the_committed_runs() -> None:
-    """Picture, row and what is said about them."""
+    """Picture, rows and what is said about them."""
     text = (REPO / "README.md").read_text(encoding="utf-8")
     block = " ".join(text[text.index("<!-- result") : text.index("<!-- end of result -->")].split())
-    tables = (REPO / "docs" / "figures" / "bars_task_il.md").read_text(encoding="utf-8")
-    means, less, *_ = tables.split("\n\nCIFAR-10-5: ")
-    (row,) = [line for line in means.splitlines() if line.startswith(f"| {POOLED} |")]
-    assert row in block and "(docs/figures/bars_task_il.png)" in block
-    (gain,) = [line.split(" | ") for line in less.splitlines() if line.startswith(f"| {POOLED} |")]
-    assert f"SBS gains {gain[1]} points over all methods, which can not be told from chance" in block
-    assert float(gain[4]) > 0.05
-    best = {line.split(" | ")[0].strip("| "): line for line in means.splitlines() if "**" in line}
-    best.pop(POOLED)
-    stock = [method for method, line in best.items() if "**" in line.split(" | ")[1]]
-    assert sum("**" in line.split(" | ")[3] for line in best.values()) == 5 and stock == ["DER++", "RPC", "FDR"]
-    assert "SBS has the best mean for five methods, *stock* for DER++, RPC and FDR" in block
+    assert "(docs/figures/frozen/bars_task_il.png)" in block
+    runs = load([FROZEN])
+    assert f"{len({run.seed for run in runs})} seeds" in block
+    for measure in measures("final"):
+        tables = (REPO / "docs" / "figures" / "frozen" / f"bars_{measure.setting}.md").read_text(encoding="utf-8")
+        means = tables.split("\n\nCIFAR-100-5: ")[0].splitlines()
+        (row,) = [line for line in means if line.startswith(f"| {POOLED} |")]
+        assert row.replace(f"| {POOLED} |", f"| {measure.title.removeprefix('final ')} |") in block
+        found = compare(collect(runs, measure)["CIFAR-100-5"], CHOSEN, "uniform")
+        assert f"{found[POOLED].text(sign=True)} points of {measure.title.removeprefix('final ').split()[0]}" in block
+        sure = sum(change.mean > 2 * (change.error or 0) for name, change in found.items() if name != POOLED)
+        assert f"{NUMBERS[sure]} in {measure.title.removeprefix('final ').split()[0]}" in block
+        assert all(change.mean > -2 * (change.error or 0) for change in found.values())  # "none is behind"
+    assert "by two standard errors" in block and "none is behind by as much" in block
+
+
+def test_the_maps_on_a_frozen_network_come_out_of_the_committed_runs(tmp_path: Path) -> None:
+    """docs/evidence.md: small and large buffer."""
+    document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
+    folders = [REPO / "results" / f"frozen_heatmap_cifar100_2_{size}" for size in ("1k", "10k")]
+    names = " ".join(f"results/{folder.name}" for folder in folders)
+    assert f"mammoth-sbs figure heatmap {names} -o docs/figures/frozen" in document
+    main(["figure", "heatmap", *map(str, folders), "-o", str(tmp_path)])
+    for setting in ("task_il", "class_il"):
+        file = f"heatmap_{setting}.csv"
+        assert (tmp_path / file).read_text() == (REPO / "docs" / "figures" / "frozen" / file).read_text()
+        for line in csv.DictReader((tmp_path / file).open()):
+            size, pair = line["panel"].split()[-1], f"({float(line['q']):g}, {float(line['s']):g})"
+            if pair != "(0, 0)":
+                gain = f"{float(line['minus_uniform']):+.2f} ± {float(line['minus_uniform_standard_error']):.2f}"
+                assert re.search(rf"\| {re.escape(pair)} \|.* {re.escape(gain)} \|", document), (size, pair)
 
 
 def test_what_the_documents_say_about_all_methods_together_comes_out_of_the_committed_runs() -> None:

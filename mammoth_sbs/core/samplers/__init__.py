@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from difflib import get_close_matches
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from mammoth_sbs.core.samplers.base import Sampler
@@ -53,6 +55,12 @@ def _canonical(name: str) -> str:
 
 
 def _entry_points() -> dict[str, EntryPoint]:
+    return _installed(tuple(sys.path))
+
+
+@cache
+def _installed(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """What the packages on a path add: looking takes longer than all else that is done with a command line."""
     return {_canonical(entry.name): entry for entry in entry_points(group=GROUP)}
 
 

@@ -15,6 +15,7 @@ if str(HERE) not in sys.path:
 import yaml  # noqa: E402
 
 from mammoth_sbs.errors import UserError, one_line  # noqa: E402
+from mammoth_sbs.files import read_yaml  # noqa: E402
 from mammoth_sbs.parser import program, spelled  # noqa: E402
 from mammoth_sbs.watch import say, warn  # noqa: E402
 
@@ -43,7 +44,7 @@ from utils.training import train  # noqa: E402
 def best_config(model: str, dataset: str, buffer_size: int | None) -> dict:
     """The method's published hyper-parameters on a data set; the nearest buffer size's, if there is none for this."""
     file = HERE / "models" / "config" / f"{model}.yaml"
-    config = (flags.load_yaml(file) if file.exists() else {}).get(dataset) or {}
+    config = (read_yaml(file) if file.exists() else {}).get(dataset) or {}
     sizes = [key for key in config if isinstance(key, int)]
     general = {key: value for key, value in config.items() if not isinstance(key, int)}
     if not sizes:
@@ -67,7 +68,8 @@ def build_parser(cmd: list[str]) -> flags.ArgumentParser:
                         "flag too, for no checkpoint says which files are executed")
     parser.set_defaults(extra_code=add_models(known.extra_models) if known.extra_models else None)
     parser.description = names()
-    for flag, there in (("model", get_model_names()), ("dataset", datasets.get_dataset_names())):
+    models = get_model_names()
+    for flag, there in (("model", models), ("dataset", datasets.get_dataset_names())):
         given = getattr(known, flag) or saved.get(flag)
         if given is None and flag == "dataset" and wants_help(cmd):
             given = "seq-digits"
@@ -81,11 +83,11 @@ def build_parser(cmd: list[str]) -> flags.ArgumentParser:
     parser.set_defaults(model=known.model, dataset=known.dataset, **defaults)
 
     method = parser.add_argument_group(f"method {known.model}")
-    get_model_names()[known.model].get_parser(method)  # type: ignore[arg-type]
+    models[known.model].get_parser(method)  # type: ignore[arg-type]
     changed = {key: value for key, value in parser._defaults.items() if key not in ("model", "dataset")}
     origins |= {key: known.model for key in changed if changed[key] != defaults.get(key)}
     defaults |= changed
-    name = getattr(get_model_names()[known.model], "stock", known.model)  # a plugin may extend a stock method
+    name = getattr(models[known.model], "stock", known.model)  # a plugin may extend a stock method
     best = best_config(name, known.dataset, _given_int(cmd, "--buffer_size"))
     if known.model_config == "best":
         if not best:
@@ -133,8 +135,9 @@ def wants_help(cmd: list[str]) -> bool:
 
 def names() -> str:
     """What `--model`, `--dataset` and `--backbone` take, a line each."""
-    stock = [name for name in get_model_names() if f"{name}-sbs" in get_model_names()]
-    others = [name for name in get_model_names() if name.removesuffix("-sbs") not in stock]
+    models = get_model_names()
+    stock = [name for name in models if f"{name}-sbs" in models]
+    others = [name for name in models if name.removesuffix("-sbs") not in stock]
     return "\n".join([f"models     {' '.join(stock)}, each also as _sbs; {' '.join(others)}",
                       f"data sets  {' '.join(datasets.get_dataset_names())}",
                       f"networks   {' '.join(name for name in sorted(REGISTERED_BACKBONES) if ':' not in name)} "

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import os
 import shlex
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-import yaml
-
 from mammoth_sbs.errors import UserError
+from mammoth_sbs.files import read_yaml
 from mammoth_sbs.parser import Parser, spelled, suggest
 from mammoth_sbs.values import SEED, at_least, number, text
 
@@ -171,12 +169,6 @@ def add_board_args(parser: argparse.ArgumentParser) -> None:
     add("--wandb_name", type=text, help="under which name (default: the model's)")
 
 
-def load_yaml(path: str | os.PathLike) -> dict:
-    """A config file."""
-    with open(path, encoding="utf-8") as f:
-        return yaml.safe_load(f) or {}
-
-
 def dataset_config(dataset: str, name: str | None) -> dict[str, Any]:
     """The flags that `--dataset_config` stands for."""
     if name is None:
@@ -184,7 +176,7 @@ def dataset_config(dataset: str, name: str | None) -> dict[str, Any]:
     known = datasets.get_dataset_config_names(dataset)
     if name not in known:
         raise UserError(f"--dataset_config {name}: {dataset} has {', '.join(known) or 'none'}{suggest(name, known)}")
-    config = load_yaml(datasets.CONFIGS / dataset / f"{name}.yaml")
+    config = read_yaml(datasets.CONFIGS / dataset / f"{name}.yaml")
     config["n_tasks"] = config.pop("N_TASKS", None)
     return {key: value for key, value in config.items() if value is not None and not key.startswith("N_CLASSES")}
 
