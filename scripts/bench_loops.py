@@ -20,6 +20,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 METHODS = {"er": "", "derpp": "--alpha .2 --beta .5"}
+OWN_FLAGS = {"der": "--alpha .3", "derpp": "--alpha .2 --beta .5", "fdr": "--alpha 1", "gem": "--gamma .5",
+             "xder": "--alpha .3 --beta .8"}
 STEPS = {"tiny-resnet18 --num_filters 8": 24, "small-resnet18 --num_filters 8": 16, "reduced-resnet18": 6}  # an epoch
 COMPILED = dict(zip(STEPS, (1.6, 1.3, 1.15), strict=True))  # at least, against eager steps
 COMPILED_MAMMOTH = dict(zip(STEPS, (1.8, 1.5, 1.4), strict=True))  # against Mammoth's loop
@@ -108,6 +110,47 @@ def compiled_against_eager(method: str, backbone: str, rounds: int) -> float:
         times = [[seconds(lambda steps=steps: next(steps)) for steps in both] for _ in range(STEPS[backbone])]
         ratios.append(median(eager / compiled for eager, compiled in times))
     return median(ratios[1:])  # the first round warms up
+
+
+def share_of_passes(method: str, backbone: str, steps: int = 12) -> tuple[float, float]:
+    """Of a step in the second task: the share of its CPU time in forward and backward passes, and how many forward."""
+    from mammoth_sbs.models import load_host
+
+    from datasets.utils import continual_dataset
+
+    main = load_host()
+    continual_dataset.load = lambda *_: synthetic(steps * BATCH // 2)
+    words = (f"--model {method} --dataset seq-cifar10 --backbone {backbone} --buffer_size {BUFFER} --lr 0.01 "
+             f"--batch_size {BATCH} --seed 0 --n_epochs 1 --device cpu --non_verbose 1 --disable_log 1").split()
+    model, dataset, args = main.initialize(main.parse_args(words + OWN_FLAGS.get(method, "").split()))
+    from utils.training import train_task
+
+    dataset.get_data_loaders()
+    model.meta_begin_task(dataset)
+    train_task(model, dataset, args)
+    model.meta_end_task(dataset)
+    dataset.get_data_loaders()
+    model.meta_begin_task(dataset)
+    batches = list(dataset.train_loader)
+    spent: dict[str, list[float]] = {"forward": [], "backward": []}
+
+    def timed(function: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            begin = time.process_time()
+            out = function(*given, **named)
+            spent[kind].append(time.process_time() - begin)
+            return out
+
+        return call
+
+    model.net.forward = timed(model.net.forward, "forward")
+    before = torch.Tensor.backward, torch.autograd.grad
+    torch.Tensor.backward, torch.autograd.grad = (timed(f, "backward") for f in before)  # type: ignore[method-assign]
+    try:
+        took = seconds(lambda: [model.meta_observe(*batch[:3], epoch=0) for batch in batches[:steps]])
+    finally:
+        torch.Tensor.backward, torch.autograd.grad = before  # type: ignore[method-assign]
+    return sum(map(sum, spent.values())) / took, len(spent["forward"]) / len(batches[:steps])
 
 
 # ---- Avalanche's loop
