@@ -91,6 +91,15 @@ def test_the_maps_on_a_frozen_network_come_out_of_the_committed_runs(tmp_path: P
                 assert re.search(rf"\| {re.escape(pair)} \|.* {re.escape(gain)} \|", document), (size, pair)
 
 
+def test_the_regret_of_fixed_pairs_comes_out_of_the_committed_runs(tmp_path: Path) -> None:
+    folders = [f"results/frozen_heatmap_cifar100_2_{size}" for size in ("1k", "10k")]
+    document = (REPO / "docs" / "tune.md").read_text(encoding="utf-8")
+    assert f"mammoth-sbs figure regret {' '.join(folders)} -o docs/figures/frozen" in document
+    main(["figure", "regret", *(str(REPO / folder) for folder in folders), "-o", str(tmp_path)])
+    for setting in ("task_il", "class_il"):
+        assert (tmp_path / f"regret_{setting}.md").read_text().split("\n\n", 1)[1].strip() in document
+
+
 def test_what_the_documents_say_about_all_methods_together_comes_out_of_the_committed_runs() -> None:
     text = " ".join((REPO / "docs" / "evidence.md").read_text().split())
     runs = load([REPO / "results" / "small_bars_cifar10_5"])
