@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 from mammoth_sbs.commands import main
+from mammoth_sbs.figures import heatmap
 from mammoth_sbs.figures.bars import collect
-from mammoth_sbs.figures.results import load, measures
+from mammoth_sbs.figures.results import Measure, load, measures
 from mammoth_sbs.figures.statistics import POOLED, Mean, compare, paired, probability
 from tests.conftest import REPO
 
@@ -89,6 +90,26 @@ def test_the_maps_on_a_frozen_network_come_out_of_the_committed_runs(tmp_path: P
             if pair != "(0, 0)":
                 gain = f"{float(line['minus_uniform']):+.2f} ± {float(line['minus_uniform_standard_error']):.2f}"
                 assert re.search(rf"\| {re.escape(pair)} \|.* {re.escape(gain)} \|", document), (size, pair)
+
+
+def test_the_summary_comes_out_of_the_committed_runs() -> None:
+    """The first table of docs/evidence.md."""
+    document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
+    summary = document[: document.index("\n## ")]
+    bars = {arm: [compare(collect(load([FROZEN]), measure)["CIFAR-100-5"], arm, "uniform")[POOLED]
+                  for measure in measures("final")] for arm in (CHOSEN, "SBS-fix")}
+    for size, pair in (("1k", (0.0, 0.4)), ("10k", (0.2, 0.4))):
+        runs = load([REPO / "results" / f"frozen_heatmap_cifar100_2_{size}"])
+        bars[size] = []
+        for measure in measures("final"):
+            ((_, surface),) = heatmap.collect(runs, measure).items()
+            bars[size].append(paired(surface[pair], surface[0.0, 0.0]))
+    small = collect(load([REPO / "results" / "small_bars_cifar10_5"]), Measure("task_il"))["CIFAR-10-5"]
+    rows = [line for line in summary.splitlines() if line.startswith("|")][2:]
+    assert len(rows) == 5
+    for row, found in zip(rows, bars.values(), strict=False):
+        assert row.endswith("| " + " | ".join(change.text(sign=True) for change in found) + " |")
+    assert f"| {compare(small, 'SBS', 'uniform')[POOLED].text(sign=True)} |" in rows[-1]
 
 
 def test_the_regret_of_fixed_pairs_comes_out_of_the_committed_runs(tmp_path: Path) -> None:
