@@ -52,7 +52,7 @@ def prepare(config: Config, runs: list[Run]) -> None:
                 dataset = host.prepare(host.parse_args(run.words()))
                 if {run.args.get("sbs_q"), run.args.get("sbs_s")} & set(OPEN):  # the rotation task turns images
                     for turns in (1, 2, 3):
-                        dataset.turned(turns)
+                        dataset.turned(turns, dataset.used()[:0])
             except UserError as e:
                 raise config.blame(run.point.flags, str(e)) from None
 

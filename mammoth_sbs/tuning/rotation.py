@@ -117,7 +117,7 @@ class Features(Pictures):
         self.height, self.width = dataset.pictures.train.images.shape[-2:]
         for k in range(1, TURNS) if self.height == self.width else ():
             mine = turns == k
-            self.of_turned[mine] = torch.from_numpy(dataset.turned(k)[data.indexes[mine.numpy()]]).float()
+            self.of_turned[mine] = torch.from_numpy(dataset.turned(k, data.indexes[mine.numpy()])).float()
 
     def upright(self, rows: Tensor, transform: Any = None) -> Tensor:
         return self.images[rows]

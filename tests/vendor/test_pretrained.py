@@ -206,10 +206,24 @@ def test_turned_features_are_what_the_trunk_says_of_turned_images(start: Start) 
         turned = np.rot90(images, turns, (2, 3)).copy()
         with torch.no_grad():
             expected = build_trunk(it.args).eval()(Normalize(*normalization(it.args))(torch.from_numpy(turned)))
-        found = torch.from_numpy(np.array(it.dataset.turned(turns)[:40])).float()
+        found = torch.from_numpy(it.dataset.turned(turns, np.arange(40))).float()
         assert torch.allclose(found, expected, rtol=1e-3, atol=1e-2)
-    assert not np.allclose(it.dataset.turned(1)[:40], it.dataset.turned(3)[:40], atol=1e-2)
-    assert it.dataset.turned(0) is it.dataset.source.train.images
+    assert not np.allclose(it.dataset.turned(1, np.arange(40)), it.dataset.turned(3, np.arange(40)), atol=1e-2)
+
+
+@pytest.mark.parametrize(("flags", "fewer"), [
+    ("", False), ("--train_per_class 5", True), ("--max_classes 4 --n_tasks 2", True),
+    ("--max_classes 4 --n_tasks 2 --permute_classes 1", False), ("--train_per_class 5 --validation 20", False)])
+def test_only_images_that_are_learned_are_turned(start: Start, flags: str, fewer: bool) -> None:
+    """The same for every seed, so that all runs of a sweep find them; each is the feature of the image in its row."""
+    it, whole = start("er", f"{FROZEN} {flags} --seed 1"), start("er", FROZEN)
+    used = it.dataset.used()
+    assert (len(used) < len(whole.dataset.used())) == fewer
+    assert np.array_equal(used, start("er", f"{FROZEN} {flags} --seed 2").dataset.used())
+    it.dataset.get_data_loaders()
+    rows = it.dataset.train_loader.dataset.indexes[::-7]
+    assert np.isin(rows, used).all()
+    assert np.array_equal(it.dataset.turned(1, rows), whole.dataset.turned(1, rows))
 
 
 @pytest.mark.parametrize("model", ["er_sbs", "derpp_sbs", "gem_sbs"])

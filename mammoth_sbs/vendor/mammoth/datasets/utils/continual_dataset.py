@@ -176,9 +176,22 @@ class ContinualDataset:
             self.pictures = self.source
             self.source, self.MEAN, self.STD = features_of(self.source, self.SOURCE, args), None, None
 
-    def turned(self, turns: int) -> np.ndarray:
-        """With a frozen trunk: the features of all training images after so many quarter turns."""
-        return turned_features(self.pictures, self.SOURCE, self.args, turns) if turns else self.source.train.images
+    def turned(self, turns: int, rows: np.ndarray) -> np.ndarray:
+        """With a frozen trunk: the features of some training images after so many quarter turns. They are computed for
+        all that runs with these flags learn from, whatever the seed, and kept."""
+        used, pictures = self.used(), self.pictures
+        if len(used) < len(pictures.train.labels):
+            pictures = pictures._replace(train=Images(pictures.train.images[used], pictures.train.labels[used]))
+        return turned_features(pictures, self.SOURCE, self.args, turns)[np.searchsorted(used, rows)]
+
+    def used(self) -> np.ndarray:
+        """Rows of the training images that some task may have; the same for every seed."""
+        train, args = self.source.train, self.args
+        rows = np.arange(len(train.labels))
+        if args.train_per_class and not args.validation:
+            rows = per_class(grouped(train, self, 0), args.train_per_class, 0)
+        in_order = np.array_equal(self.class_order, np.arange(len(self.class_order)))
+        return rows[train.labels[rows] < self.N_CLASSES] if in_order else rows
 
     def get_source(self) -> Source:
         """The images and labels."""
