@@ -5,6 +5,7 @@ As a program: one of the processes that train on a host, `bench_loops.py ROOT DA
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import subprocess
@@ -23,7 +24,7 @@ METHODS = {"er": "", "derpp": "--alpha .2 --beta .5"}
 OWN_FLAGS = {"der": "--alpha .3", "derpp": "--alpha .2 --beta .5", "fdr": "--alpha 1", "gem": "--gamma .5",
              "xder": "--alpha .3 --beta .8"}
 STEPS = {"tiny-resnet18 --num_filters 8": 24, "small-resnet18 --num_filters 8": 16, "reduced-resnet18": 6}  # an epoch
-COMPILED = dict(zip(STEPS, (1.6, 1.3, 1.15), strict=True))  # at least, against eager steps
+COMPILED = dict(zip(STEPS, (1.6, 1.3, 1.15), strict=True))  # at least; set when eager steps gave memory back
 COMPILED_MAMMOTH = dict(zip(STEPS, (1.8, 1.5, 1.4), strict=True))  # against Mammoth's loop
 FROZEN = "efficientnet-lite0 --pretrained 1 --frozen 1"  # a head on features
 BATCH, BUFFER = 32, 200
@@ -102,14 +103,24 @@ def steps_of(model: Any, dataset: Any) -> Iterator[None]:
             yield model.meta_observe(inputs, labels, not_aug_inputs, epoch=0)
 
 
-def compiled_against_eager(method: str, backbone: str, rounds: int) -> float:
-    """Images per second with `--compile 1`, relative to those without, step by step in turn."""
-    both = [steps_of(*second_task(method, backbone, more)[:2]) for more in ("", "--compile 1")]
+def compiled_against_eager(method: str, backbone: str, rounds: int) -> tuple[float, float]:
+    """Images per second with `--compile 1`, relative to those without, step by step in turn; and relative to eager
+    steps that give freed memory back to the system, as they did before `--compile` came."""
+    from utils.conf import M_MMAP_THRESHOLD, M_TOP_PAD, M_TRIM_THRESHOLD, keep_memory
+
+    eager, compiled = (steps_of(*second_task(method, backbone, more)[:2]) for more in ("", "--compile 1"))
     ratios = []
     for _ in range(rounds + 1):
-        times = [[seconds(lambda steps=steps: next(steps)) for steps in both] for _ in range(STEPS[backbone])]
-        ratios.append(median(eager / compiled for eager, compiled in times))
-    return median(ratios[1:])  # the first round warms up
+        times = [[seconds(lambda steps=steps: next(steps)) for steps in (eager, compiled)]
+                 for _ in range(STEPS[backbone])]
+        for option, default in ((M_MMAP_THRESHOLD, 128 << 10), (M_TRIM_THRESHOLD, 128 << 10), (M_TOP_PAD, 128 << 10)):
+            ctypes.CDLL(None).mallopt(option, default)
+        before = [seconds(lambda: next(eager)) for _ in range(STEPS[backbone])]
+        keep_memory()
+        next(eager), next(compiled)
+        ratios.append((median(a / b for a, b in times), median(before[1:]) / median(b for _, b in times)))
+    kept, given_back = map(median, zip(*ratios[1:], strict=True))  # the first round warms up
+    return kept, given_back
 
 
 def share_of_passes(method: str, backbone: str, steps: int = 12) -> tuple[float, float]:
