@@ -40,6 +40,15 @@ REQUIRED = {"der": {"--alpha": ".3"}, "derpp": {"--alpha": ".2", "--beta": ".5"}
             "xder": {"--alpha": ".3", "--beta": ".8"}, "fdr": {"--alpha": "1"}}
 STOCK = list(host.MODELS)
 Start = Callable[..., SimpleNamespace]
+COMPILED_NET = "--backbone tiny-resnet18 --num_filters 2"  # the smallest with convolutions
+
+
+@pytest.fixture(scope="session")
+def compiled_networks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache in which `COMPILED_NET` is compiled once for all tests: the lock lets the workers of a parallel session
+    wait for the first."""
+    shared = tmp_path_factory.getbasetemp()
+    return (shared.parent if os.environ.get("PYTEST_XDIST_WORKER") else shared) / "compiled-networks"
 
 
 @pytest.fixture

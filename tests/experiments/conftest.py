@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,19 @@ def do(config: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
         return tmp_path / results
 
     return do
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, compiled_networks: Path) -> Iterator[Any]:
+    """Two nodes with one CPU each, the second with a cache of its own. Ray takes 127.0.0.1 for the machine's outer
+    address; other loopbacks it leaves."""
+    utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed: pip install 'mammoth-sbs[ray]'")
+    first, second = ({"num_cpus": 1, "node_ip_address": address, "env_vars": {"MAMMOTH_SBS_CACHE": str(cache)}}
+                     for address, cache in (("127.0.0.2", compiled_networks), ("127.0.0.3", tmp_path / "second")))
+    cluster = utils.Cluster(initialize_head=True, head_node_args=first)
+    cluster.second = cluster.add_node(**second)
+    yield cluster
+    cluster.shutdown()
 
 
 def content(folder: Path) -> dict[str, Any]:

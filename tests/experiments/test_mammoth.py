@@ -24,6 +24,7 @@ from mammoth_sbs.figures.results import load
 from mammoth_sbs.host.data import export
 from mammoth_sbs.host.real import by_flag, few_of
 from tests.conftest import MAMMOTH_ROOT, REPO
+from tests.experiments.conftest import content
 from tests.host.contract.small_runs import write_cifar
 from tests.host.stand_in import make_checkout
 
@@ -163,6 +164,14 @@ def test_a_cluster_is_told_where_mammoth_is(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("MAMMOTH_ROOT", root) if root else monkeypatch.delenv("MAMMOTH_ROOT")
         assert Cluster("auto", 1, 0).slots == 2
         assert told["runtime_env"]["env_vars"].get("MAMMOTH_ROOT") == found
+
+
+def test_on_a_cluster_the_runs_are_the_same(swept: SimpleNamespace, cluster: Any) -> None:
+    """Stock and ours, on Mammoth at the same place of every node."""
+    said = call(swept.root, swept.folder, "-m", "mammoth_sbs", "sweep", "both.yaml", "--results", "ray", "--ray",
+                cluster.address)
+    assert "4 of 4 runs finished (0 before): ray" in said
+    assert content(swept.folder / "ray") == content(swept.folder / "there")
 
 
 def test_few_images_are_those_of_the_embedded_host() -> None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mammoth_sbs.errors import UserError
+from tests.conftest import COMPILED_NET
 from tests.experiments.conftest import GOOD, TWELVE, content, finish, names, start
-
-COMPILED = ("--dataset seq-digits --backbone tiny-resnet18 --num_filters 2 --max_classes 4 --n_tasks 2 "
-            "--train_per_class 24 --n_epochs 1 --buffer_size 20 --lr 0.05 --compile 1")
 
 
 def test_without_ray(do: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,19 +27,6 @@ def test_a_ray_address_that_does_not_answer(do: Callable[..., Path]) -> None:
     with pytest.raises(UserError, match="--ray 127.0.0.1:1: no Ray cluster answers there"):
         do(GOOD, "--ray", "127.0.0.1:1")
     assert time.monotonic() - begin < 30
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Any]:
-    """Two nodes with one CPU and a cache each. Ray takes 127.0.0.1 for the machine's outer address; other loopbacks it
-    leaves."""
-    utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed: pip install 'mammoth-sbs[ray]'")
-    first, second = ({"num_cpus": 1, "node_ip_address": f"127.0.0.{i}",
-                      "env_vars": {"MAMMOTH_SBS_CACHE": str(tmp_path / f"cache-{i}")}} for i in (2, 3))
-    cluster = utils.Cluster(initialize_head=True, head_node_args=first)
-    cluster.second = cluster.add_node(**second)
-    yield cluster
-    cluster.shutdown()
 
 
 def test_on_ray_with_a_node_that_dies(cluster: Any, config: Callable[[str], Path], do: Callable[..., Path],
@@ -61,15 +46,20 @@ def test_on_ray_with_a_node_that_dies(cluster: Any, config: Callable[[str], Path
 
 
 def test_on_ray_each_node_compiles_once(cluster: Any, config: Callable[[str], Path], tmp_path: Path,
-                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a cache of its own each node makes the code that this machine made, and its runs are those made here."""
-    monkeypatch.setenv("MAMMOTH_SBS_CACHE", str(tmp_path / "cache-here"))
-    file = config(f"base: --model er_sbs {COMPILED}\nseeds: 6\n")
-    local, remote = (start(file, tmp_path / name, *flags)
-                     for name, flags in (("local", ()), ("ray", ("--ray", cluster.address))))
-    finish(local), finish(remote)
-    assert content(tmp_path / "ray") == content(tmp_path / "local") and len(content(tmp_path / "ray")) == 6
-    made = [sorted(path.name for path in (tmp_path / f"cache-{name}").rglob("*.done")) for name in ("here", "2", "3")]
-    assert len(made[0]) == 1 and made[1] == made[2] == made[0]
-    code = [len(list((tmp_path / f"cache-{name}").rglob("*.so"))) for name in ("here", "2", "3")]
-    assert code[0] > 0 and code[1] == code[2] == code[0], "no run compiled what another had"
+                                        compiled_networks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node with an empty cache makes the code that this machine has, for all its runs; they are those made here."""
+    monkeypatch.setenv("MAMMOTH_SBS_CACHE", str(compiled_networks))
+    flags = f"{COMPILED_NET} --max_classes 6 --n_tasks 3 --train_per_class 24 --n_epochs 1 --buffer_size 20 --compile 1"
+    file = config(f"base: --model er_sbs --dataset seq-digits --lr 0.05 {flags}\nseeds: 8\n")
+    assert "8 of 8 runs finished" in finish(start(file, tmp_path / "local"))
+    before = code_in(compiled_networks)
+    assert "8 of 8 runs finished" in finish(start(file, tmp_path / "ray", "--ray", cluster.address))
+    assert content(tmp_path / "ray") == content(tmp_path / "local")
+    assert before.items() <= code_in(compiled_networks).items(), "what is in a cache is not made again"
+    (done,) = (tmp_path / "second").rglob("*.done")
+    assert code_in(tmp_path / "second") and (compiled_networks / done.relative_to(tmp_path / "second")).exists()
+
+
+def code_in(cache: Path) -> dict[str, int]:
+    """Compiled code, and when it was made."""
+    return {str(path.relative_to(cache)): path.stat().st_mtime_ns for path in cache.rglob("*.so")}

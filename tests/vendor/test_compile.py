@@ -24,6 +24,7 @@ from mammoth_sbs.experiments.executors.local import Local
 from mammoth_sbs.experiments.runs import resolve
 from mammoth_sbs.models.scores import SCORES, fresh
 from mammoth_sbs.tuning.rotation import Rotation
+from tests.conftest import COMPILED_NET as NET
 from tests.conftest import REPO, STOCK, Start, mammoth_main
 
 import backbone as backbones
@@ -33,7 +34,6 @@ from utils.evaluate import evaluate
 from utils.training import train_task
 
 Run = Callable[..., dict[str, Any]]
-NET = "--backbone tiny-resnet18 --num_filters 2"  # the smallest with convolutions: it is compiled once for all tests
 SMALL = f"{NET} --max_classes 6 --n_tasks 3 --train_per_class 24 --n_epochs 2 --batch_size 20"
 XDER = "--simclr_batch_size 8 --simclr_num_aug 2"
 
@@ -47,16 +47,9 @@ def compilations() -> int:
     return counters["stats"]["unique_graphs"]
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for this session: its first test compiles, and the lock lets the workers of a parallel one wait."""
-    shared = tmp_path_factory.getbasetemp()
-    return (shared.parent if os.environ.get("PYTEST_XDIST_WORKER") else shared) / "compiled-networks"
-
-
 @pytest.fixture(autouse=True)
-def use_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("MAMMOTH_SBS_CACHE", str(cache))
+def use_cache(compiled_networks: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("MAMMOTH_SBS_CACHE", str(compiled_networks))
     yield
     os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
 
@@ -238,7 +231,7 @@ def test_a_checkpoint_goes_over(first: int, run: Run, tmp_path: Path) -> None:
     near(ended[0]["model"].net.get_params(), ended[1]["model"].net.get_params(), 0.1)
 
 
-def test_another_process_takes_the_code_from_the_cache(run: Run, cache: Path, tmp_path: Path) -> None:
+def test_another_process_takes_the_code_from_the_cache(run: Run, compiled_networks: Path, tmp_path: Path) -> None:
     """It compiles nothing, and gives the same numbers as the process that did."""
     here = run("derpp", flags("derpp"))
     there = """
@@ -251,7 +244,7 @@ from torch._dynamo.utils import counters
 print("found", counters["inductor"]["fxgraph_cache_hit"], "made", counters["inductor"]["fxgraph_cache_miss"])
 """
     words = f"--model derpp --dataset seq-digits --alpha .2 --beta .5 --seed 0 {flags('derpp')}".split()
-    env = {**os.environ, "PYTHONPATH": str(REPO), "MAMMOTH_SBS_CACHE": str(cache)}
+    env = {**os.environ, "PYTHONPATH": str(REPO), "MAMMOTH_SBS_CACHE": str(compiled_networks)}
     done = subprocess.run([sys.executable, "-c", there, *words, "--base_path", str(tmp_path / "there")], env=env,
                           capture_output=True, text=True)
     assert "found 3 made 0" in done.stdout, done.stdout + done.stderr
@@ -259,14 +252,14 @@ print("found", counters["inductor"]["fxgraph_cache_hit"], "made", counters["indu
     assert json.loads(file.read_text())["results"] == here["results"]
 
 
-def test_a_sweep_compiles_before_its_runs(tmp_path: Path, cache: Path, run: Run) -> None:
+def test_a_sweep_compiles_before_its_runs(tmp_path: Path, compiled_networks: Path, run: Run) -> None:
     """The runs of two workers are those of the command line; eager runs have other ids."""
     text = f"base: --model er_sbs --dataset seq-digits {flags('er')}\ngrid:\n  sbs-q: [0.1, 0.3]\nseeds: 2\n"
     config = tmp_path / "config.yaml"
     config.write_text(text)
     done = subprocess.run([sys.executable, "-m", "mammoth_sbs", "sweep", config.name, "--results", "out",
                            "--jobs", "2"], capture_output=True, text=True, cwd=tmp_path,
-                          env={**os.environ, "PYTHONPATH": str(REPO), "MAMMOTH_SBS_CACHE": str(cache)})
+                          env={**os.environ, "PYTHONPATH": str(REPO), "MAMMOTH_SBS_CACHE": str(compiled_networks)})
     assert done.returncode == 0, done.stderr
     records = [json.loads(file.read_text()) for file in (tmp_path / "out").glob("*.json")]
     assert len(records) == 4
