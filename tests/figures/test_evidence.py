@@ -112,6 +112,18 @@ def test_the_summary_comes_out_of_the_committed_runs() -> None:
     assert f"| {compare(small, 'SBS', 'uniform')[POOLED].text(sign=True)} |" in rows[-1]
 
 
+def test_the_table_of_both_hosts_comes_out_of_the_committed_runs(tmp_path: Path) -> None:
+    """docs/mammoth.md: stock methods, ten seeds on each host."""
+    document = (REPO / "docs" / "mammoth.md").read_text(encoding="utf-8")
+    folders = [f"results/hosts/{name}" for name in ("embedded", "mammoth")]
+    assert f"mammoth-sbs figure hosts {' '.join(folders)} -o" in document
+    main(["figure", "hosts", *(str(REPO / folder) for folder in folders), "-o", str(tmp_path)])
+    for setting in ("task_il", "class_il"):
+        tables = (tmp_path / f"hosts_{setting}.md").read_text(encoding="utf-8")
+        assert "10 seeds" in tables
+        assert all(table.strip() in document for table in tables.split("\n\nCIFAR-10-5: ")), setting
+
+
 def test_the_regret_of_fixed_pairs_comes_out_of_the_committed_runs(tmp_path: Path) -> None:
     folders = [f"results/frozen_heatmap_cifar100_2_{size}" for size in ("1k", "10k")]
     document = (REPO / "docs" / "tune.md").read_text(encoding="utf-8")
