@@ -19,7 +19,9 @@ NOT_MUTATED = {  # looks, timing, what is for Mammoth alone, and Ray, whose node
     "models/base.py": "load_buffer", "figures/bars.py": "panel write", "figures/table1.py": "figure write heading",
     "figures/heatmap.py": "draw draw_errors _maps _panel write", "experiments/sweep.py": "Progress",
     "experiments/duration.py": "*", "figures/forgetting.py": "write draw draw_accuracy draw_groups",
-    "figures/matrices.py": "write", "figures/memory.py": "write draw_sizes", "figures/gallery.py": "write draw"}
+    "figures/matrices.py": "write", "figures/memory.py": "write draw_sizes", "figures/gallery.py": "write draw",
+    "figures/following.py": "draw", "figures/regret.py": "draw", "figures/recorded.py": "draw_matrix",
+    "figures/glyphs.py": "*", "vendor/mammoth/utils/status.py": "*"}
 
 OPERATORS: dict[type, tuple[str, str]] = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),
@@ -36,6 +38,7 @@ ALWAYS_THERE = {"min", "max", "any", "all", "argmax", "argmin", "floor", "ceil",
 LEFT_OUT = {"generator", "key", "epoch", "weights_only", "sort_keys"}  # keyword arguments
 NO_MATTER = {"flush", "parents", "exist_ok", "missing_ok", "indent", "help", "metavar", "daemon", "silent", "strict",
              "stable"}  # torch's sort on a CPU is stable anyway
+ONLY_LOOKS = {"drawing": 0, "round": 1}  # calls, from which argument on: a figure's size, digits behind the point
 EITHER_WAY = {"isinstance", "hasattr", "getattr", "setattr", "range", "equal", "dot", "zip", "print", "min", "max",
               "minimum", "maximum"}
 
@@ -94,7 +97,8 @@ class Source:
             parts = [node.value] if node.value else []
         elif isinstance(node, ast.Call):
             kept = [keyword.value for keyword in node.keywords if keyword.arg not in NO_MATTER]
-            parts = [node.func, *node.args, *kept]
+            first = ONLY_LOOKS.get(getattr(node.func, "attr", getattr(node.func, "id", "")), len(node.args))
+            parts = [node.func, *node.args[:first], *kept]
         yield node, statement, inside
         for part in parts:
             yield from self.walk(part, statement, inside)

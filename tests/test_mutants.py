@@ -28,7 +28,7 @@ def keep(net, q: float = 0.2, s: float = 0.0) -> int | None:
         raise ValueError(f"{q + 1}")
     net.train_mode = True
     order = randperm(4, generator=net.g)[: -1]
-    print("done", flush=True)
+    print(round(q, 2), flush=True)
     return min(order) if q is None else order
 '''
 
@@ -49,7 +49,8 @@ def test_every_change_of_a_small_file() -> None:
         "net.train_mode = True -> pass", "net.train_mode = True -> net.train_mode = False",
         *(f"order = randperm(4, generator=net.g)[: -1] -> order = randperm({new}" for new in (
             "4)[: -1]", "5, generator=net.g)[: -1]", "4, generator=net.g)[: ]", "4, generator=net.g)[: -2]")),
-        'print("done", flush=True) -> pass',
+        "print(round(q, 2), flush=True) -> pass", "print(round(q, 2), flush=True) -> print(round(2, q), flush=True)",
+        "print(round(q, 2), flush=True) -> print(round(s, 2), flush=True)",
         *(f"return min(order) if q is None else order -> return {new}" for new in (
             "None", "max(order) if q is None else order", "min(order) if q is not None else order",
             "min(order) if s is None else order"))}
