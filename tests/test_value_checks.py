@@ -147,7 +147,8 @@ def test_nothing_or_something_lists_and_tables() -> None:
 
 def test_accuracies_are_a_triangle_of_percents() -> None:
     accuracies([[0], [100, 50.0]], "it")
-    for wrong, says in (([], "it is empty"), ([[1, 2]], r"it\[0\] has 2 accuracies, not 1"), ([[1], [1]], r"it\[1\] has 1 accuracies, not 2"), ([1], r"it\[0\] is 1, not a list"),
+    for wrong, says in (([], "it is empty"), ([[1, 2]], r"it\[0\] has 2 accuracies, not 1"),
+                        ([[1], [1]], r"it\[1\] has 1 accuracies, not 2"), ([1], r"it\[0\] is 1, not a list"),
                         ([[101]], r"it\[0\]\[0\] is")):
         with pytest.raises(Unfit, match=says):
             accuracies(wrong, "it")
