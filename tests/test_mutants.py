@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import x
 LIMIT: int = 3
+Row = dict[str, int]
 
 def keep(net, q: float = 0.2, s: float = 0.0) -> int | None:
     """What it does."""
@@ -27,6 +28,7 @@ def keep(net, q: float = 0.2, s: float = 0.0) -> int | None:
     if not q or s >= 1:
         raise ValueError(f"{q + 1}")
     net.train_mode = True
+    net.swap(q, q)
     order = randperm(4, generator=net.g)[: -1]
     print(round(q, 2), flush=True)
     return min(order) if q is None else order
@@ -40,6 +42,7 @@ def test_every_change_of_a_small_file() -> None:
         "LIMIT: int = 3 -> LIMIT: int = 4",
         *(f"def keep(net, q: float = 0.2, s: float = 0.0) -> int | None: -> def keep(net, {new}) -> int | None:"
           for new in ("q: float = 0.4, s: float = 0.0", "q: float = 0.2, s: float = 1.0")),
+        "net.swap(q, q) -> pass", "net.swap(q, q) -> net.swap(s, q)", "net.swap(q, q) -> net.swap(q, s)",
         "net.eval() -> pass", "net.eval() -> net.train()", "with closed(net): -> if True:",
         *(f"band = Speed(q, s) -> band = Speed({new})" for new in ("s, q", "s, s", "q, q")),
         *(f"if not q or s >= 1: -> if {new}:" for new in (
@@ -63,9 +66,9 @@ def test_a_mutant_knows_the_lines_whose_tests_may_notice_it() -> None:
     found = {mutant.key.rpartition(" -> ")[2]: mutant for mutant in
              mutation.Source("few.py", SOURCE.encode()).mutants()}
     assert found["LIMIT: int = 4"].lines == (5, 5) and not found["LIMIT: int = 4"].inside
-    assert found["if True:"].lines == (11, 11) and found["if True:"].inside  # not the body
-    assert found["int | None:"].lines == (7, 18) and found["int | None:"].inside  # a default: the whole function
-    assert found["band = Speed(s, q)"].line == 12
+    assert found["if True:"].lines == (12, 12) and found["if True:"].inside  # not the body
+    assert found["int | None:"].lines == (8, 20) and found["int | None:"].inside  # a default: the whole function
+    assert found["band = Speed(s, q)"].line == 13
 
 
 def test_all_that_is_to_be_tested_has_mutants() -> None:
