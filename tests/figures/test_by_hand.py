@@ -300,7 +300,8 @@ def test_epochs_of_all_tasks_on_one_axis() -> None:
 
 
 def test_the_speed_of_what_each_network_remembers() -> None:
-    kept = Memory(np.array([[0.2, 0.8], [0.4, 0.6]]), np.array([[1, 1], [1, 0]], bool), np.array([[1, 1], [0, 1]], bool))
+    first, last = (np.array(bits, bool) for bits in ([[1, 1], [1, 0]], [[1, 1], [0, 1]]))
+    kept = Memory(np.array([[0.2, 0.8], [0.4, 0.6]]), first, last)
     networks: Any = SimpleNamespace(memory=lambda test, setting: kept)
     found = memory.remembered_speed(networks, "task_il")
     assert found[0] == pytest.approx(0.5) and np.isnan(found[1])
