@@ -55,6 +55,7 @@ def test_one_example_of_one_epoch() -> None:
 def test_before_anything_was_learned() -> None:
     speed = LearningSpeed(11, matrix=True)
     assert speed.value.tolist() == [0] * 11 and speed.accuracy == 0 and speed.matrix.shape == (0, 11)
+    assert LearningSpeed(3, matrix=True).matrix.shape == (0, 3)
     with pytest.raises(ValueError, match="M was not kept: use"):
         LearningSpeed(3).matrix  # noqa: B018
 
