@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import x
 LIMIT: int = 3
+Row = dict[str, int]
 
 def keep(net, q: float = 0.2, s: float = 0.0) -> int | None:
     """What it does."""
@@ -27,8 +28,9 @@ def keep(net, q: float = 0.2, s: float = 0.0) -> int | None:
     if not q or s >= 1:
         raise ValueError(f"{q + 1}")
     net.train_mode = True
+    net.swap(q, q)
     order = randperm(4, generator=net.g)[: -1]
-    print("done", flush=True)
+    print(round(q, 2), flush=True)
     return min(order) if q is None else order
 '''
 
@@ -40,6 +42,7 @@ def test_every_change_of_a_small_file() -> None:
         "LIMIT: int = 3 -> LIMIT: int = 4",
         *(f"def keep(net, q: float = 0.2, s: float = 0.0) -> int | None: -> def keep(net, {new}) -> int | None:"
           for new in ("q: float = 0.4, s: float = 0.0", "q: float = 0.2, s: float = 1.0")),
+        "net.swap(q, q) -> pass", "net.swap(q, q) -> net.swap(s, q)", "net.swap(q, q) -> net.swap(q, s)",
         "net.eval() -> pass", "net.eval() -> net.train()", "with closed(net): -> if True:",
         *(f"band = Speed(q, s) -> band = Speed({new})" for new in ("s, q", "s, s", "q, q")),
         *(f"if not q or s >= 1: -> if {new}:" for new in (
@@ -49,7 +52,8 @@ def test_every_change_of_a_small_file() -> None:
         "net.train_mode = True -> pass", "net.train_mode = True -> net.train_mode = False",
         *(f"order = randperm(4, generator=net.g)[: -1] -> order = randperm({new}" for new in (
             "4)[: -1]", "5, generator=net.g)[: -1]", "4, generator=net.g)[: ]", "4, generator=net.g)[: -2]")),
-        'print("done", flush=True) -> pass',
+        "print(round(q, 2), flush=True) -> pass", "print(round(q, 2), flush=True) -> print(round(2, q), flush=True)",
+        "print(round(q, 2), flush=True) -> print(round(s, 2), flush=True)",
         *(f"return min(order) if q is None else order -> return {new}" for new in (
             "None", "max(order) if q is None else order", "min(order) if q is not None else order",
             "min(order) if s is None else order"))}
@@ -62,9 +66,9 @@ def test_a_mutant_knows_the_lines_whose_tests_may_notice_it() -> None:
     found = {mutant.key.rpartition(" -> ")[2]: mutant for mutant in
              mutation.Source("few.py", SOURCE.encode()).mutants()}
     assert found["LIMIT: int = 4"].lines == (5, 5) and not found["LIMIT: int = 4"].inside
-    assert found["if True:"].lines == (11, 11) and found["if True:"].inside  # not the body
-    assert found["int | None:"].lines == (7, 18) and found["int | None:"].inside  # a default: the whole function
-    assert found["band = Speed(s, q)"].line == 12
+    assert found["if True:"].lines == (12, 12) and found["if True:"].inside  # not the body
+    assert found["int | None:"].lines == (8, 20) and found["int | None:"].inside  # a default: the whole function
+    assert found["band = Speed(s, q)"].line == 13
 
 
 def test_all_that_is_to_be_tested_has_mutants() -> None:
