@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from mammoth_sbs.commands import main
 from mammoth_sbs.figures.bars import collect
 from mammoth_sbs.figures.results import load, measures
 from mammoth_sbs.figures.statistics import Mean, compare, paired, probability
 from tests.conftest import REPO
 
 PAGE = (REPO / "docs" / "streams.md").read_text(encoding="utf-8")
+README = (REPO / "README.md").read_text(encoding="utf-8")
 RESERVOIR, SPEED = "stream-reservoir", "stream-speed q=0 s=0.6, band both"
 MEASURES = [measure for pair in zip(measures("anytime"), measures("final"), strict=True) for measure in pair]
 
@@ -28,17 +32,18 @@ def test_the_confirmation(buffer: str) -> None:
             cells = [f"{method}, {int(buffer):,}", measure.title.replace(" accuracy", ""), *means,
                      change.text(sign=True), change.span(), change.better(), probability(change.p)]
             assert f"| {' | '.join(cells)} |" in PAGE
+            if (buffer, measure.name) == ("500", "class_il"):
+                assert f"{change.text()} points ({method})" in README
 
 
-@pytest.mark.parametrize("buffer", ["500", "2000"])
-def test_the_other_samplers(buffer: str) -> None:
-    """Each less the reservoir, on the seeds that all have."""
-    runs = load([REPO / "results" / "streams_confirm_frozen"], where={"buffer_size": buffer})
-    charts = [next(iter(collect(runs, measure, common=True).values())) for measure in MEASURES]
-    for arm in sorted({run.arm for run in runs} - {RESERVOIR}):
-        for method, arms in charts[0].items():
-            cells = [compare(chart, arm, RESERVOIR)[method].text(sign=True) for chart in charts]
-            assert f"| {arm} | {method}, {int(buffer):,} | {len(arms[arm])} | {' | '.join(cells)} |" in PAGE
+def test_the_picture(tmp_path: Path) -> None:
+    """By the command beside it."""
+    assert "figure bars results/streams_confirm_frozen --where buffer_size=500 -o docs/figures/streams" in PAGE
+    main(["figure", "bars", str(REPO / "results" / "streams_confirm_frozen"), "--where", "buffer_size=500",
+          "-o", str(tmp_path)])
+    for setting in ("task_il", "class_il"):
+        name = f"bars_{setting}.csv"
+        assert (tmp_path / name).read_text() == (REPO / "docs" / "figures" / "streams" / name).read_text()
 
 
 def test_the_pilot() -> None:
