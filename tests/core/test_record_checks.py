@@ -110,6 +110,8 @@ def test_some_tasks_may_be_followed_and_others_not(arrays: Arrays, tmp_path: Pat
     assert (second.tasks, second.followed) == (2, [2])
     first = read(tmp_path, {name: array for name, array in arrays.items() if not name.startswith("task2")})
     assert (first.tasks, first.followed) == (2, [1])
+    beyond = read(tmp_path, arrays | {"task3_labels": np.arange(3)})  # that was never learned
+    assert (beyond.tasks, beyond.followed) == (2, [1, 2])
 
 
 def test_classes_have_the_names_of_the_file_or_their_numbers(arrays: Arrays, tmp_path: Path) -> None:

@@ -192,6 +192,15 @@ def test_a_step_is_handed_the_epoch_and_the_fields_that_it_takes(run: Callable[.
     assert it.model.speed is None and len(it.model.buffer) == 40 and it.model.stores == ("labels",)
 
 
+@pytest.mark.parametrize(("method", "says"), [
+    (Toy, "inserts at every step, and stores labels, logits"), (Late, "fills at the end of a task, and stores labels")])
+def test_what_it_stores_is_said_when_the_first_task_has_ended(run: Callable[..., Any], method: type, says: str,
+                                                              capsys: pytest.CaptureFixture[str]) -> None:
+    for flags in ("--stop_after 1", "--stop_after 2"):
+        run(method, flags)
+        assert capsys.readouterr().out.count(f"toy_sbs: toy {says} with an image") == 1
+
+
 def test_while_a_task_is_learned_the_buffer_is_closed_or_as_the_method_has_it(run: Callable[..., Any]) -> None:
     lengths: dict[str, list[int]] = {"closed": [], "stock": []}
     for during, found in lengths.items():
