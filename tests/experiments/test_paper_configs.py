@@ -19,7 +19,7 @@ def test_every_experiment_has_a_configuration_that_names_its_own_folder(scale: s
     assert [file.stem for file in files] == [
         "bars_cifar100_5", "bars_cifar10_5", "bars_tinyimg_10", "following", *forgetting, "heatmap_cifar100_20_5k",
         "heatmap_cifar100_2_10k", "heatmap_cifar100_2_1k", "heatmap_cifar10_5_5k", "heatmap_methods_500",
-        "heatmap_tinyimg_2_20k", *(["hosts_cifar10"] if scale == "small" else []), *matrices,
+        "heatmap_tinyimg_2_20k", *(["hosts_cifar10", "hosts_gem_cifar10"] if scale == "small" else []), *matrices,
         *small[: 1 if scale == "small" else 0],
         "robustness", *small[1 if scale == "small" else 4 :], "table1"]
     for file in files:

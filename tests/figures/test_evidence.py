@@ -124,6 +124,21 @@ def test_the_table_of_both_hosts_comes_out_of_the_committed_runs(tmp_path: Path)
         assert all(table.strip() in document for table in tables.split("\n\nCIFAR-10-5: ")), setting
 
 
+def test_gem_on_both_hosts_once_more_comes_out_of_the_committed_runs() -> None:
+    """docs/mammoth.md: the one difference beyond two standard errors, on seeds of its own and on all."""
+    document = " ".join((REPO / "docs" / "mammoth.md").read_text(encoding="utf-8").split())
+    found: dict[str, dict[str, dict[int, float]]] = {"first": {}, "more": {}}
+    for part, prefix in (("first", ""), ("more", "gem_")):
+        for name in ("embedded", "mammoth"):
+            runs = load([REPO / "results" / "hosts" / f"{prefix}{name}"], where={"model": "gem"})
+            found[part][name] = {run.seed: run.final("class_il") for run in runs}
+    first, more = (paired(hosts["embedded"], hosts["mammoth"]) for hosts in found.values())
+    both = paired(*({**found["first"][name], **found["more"][name]} for name in ("embedded", "mammoth")))
+    assert abs(first.mean) > 2 * first.error > 0 and abs(both.mean) < 2 * both.error
+    for change in (first, more, both):
+        assert change.text(sign=True) in document
+
+
 def test_the_regret_of_fixed_pairs_comes_out_of_the_committed_runs(tmp_path: Path) -> None:
     folders = [f"results/frozen_heatmap_cifar100_2_{size}" for size in ("1k", "10k")]
     document = (REPO / "docs" / "tune.md").read_text(encoding="utf-8")
