@@ -51,15 +51,13 @@ def test_without_a_file_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.Monk
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("other", ["{broken", "[1, 2]", "7", "{}", "", line("another search"),
-                                   line().replace("60.0", "61.0"), json.dumps({"key": "k", **A._asdict()}),
-                                   line().replace('"key"', '"name"')])
-@pytest.mark.parametrize("first", [True, False])
-def test_what_is_no_line_of_this_search_does_not_count(tmp_path: Path, other: str, first: bool) -> None:
+def test_what_is_no_line_of_this_search_does_not_count(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "points", "k")
-    lines = [other, line(q=0.3)] if first else [line(q=0.3), other]
-    (tmp_path / "points").write_text("\n".join(lines) + "\n")
-    assert journal.read() == {(0.3, 0.0): A._replace(q=0.3)}
+    for other in ("{broken", "[1, 2]", "7", "{}", "", line("another search"), line().replace("60.0", "61.0"),
+                  json.dumps({"key": "k", **A._asdict()}), line().replace('"key"', '"name"')):
+        for lines in ([other, line(q=0.3)], [line(q=0.3), other]):
+            (tmp_path / "points").write_text("\n".join(lines) + "\n")
+            assert journal.read() == {(0.3, 0.0): A._replace(q=0.3)}, other
 
 
 def test_of_two_lines_for_a_pair_the_first_counts(tmp_path: Path) -> None:
@@ -67,12 +65,13 @@ def test_of_two_lines_for_a_pair_the_first_counts(tmp_path: Path) -> None:
     assert Journal(tmp_path / "points", "k").read()[0.2, 0.0].old == 1.0
 
 
-@pytest.mark.parametrize(("changed", "what"), [
-    ({"old": 101.0}, "old"), ({"stored": -1}, "stored"), ({"colour": 1, "age": 2}, "age, colour")])
-def test_a_line_of_this_search_that_cannot_be_is_named(tmp_path: Path, changed: dict[str, Any], what: str) -> None:
-    (tmp_path / "points").write_text(f"{line()}\n\n{line(**changed)}\n")
-    with pytest.raises(UserError, match=rf"points, line 3: .*{what}.*; take the line out$"):
-        Journal(tmp_path / "points", "k").read()
+def test_a_line_of_this_search_that_cannot_be_is_named(tmp_path: Path) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [({"old": 101.0}, "old"), ({"stored": -1}, "stored"),
+                                               ({"colour": 1, "age": 2}, "age, colour")]
+    for changed, what in wrong:
+        (tmp_path / "points").write_text(f"{line()}\n\n{line(**changed)}\n")
+        with pytest.raises(UserError, match=rf"points, line 3: .*{what}.*; take the line out$"):
+            Journal(tmp_path / "points", "k").read()
 
 
 def test_a_line_without_its_seconds_is_named(tmp_path: Path) -> None:
@@ -152,21 +151,21 @@ def trial(q: float, s: float) -> Point:
     return Point(q, s, 50 + 10 * q, 50 + 10 * s, 0, 10, 1)
 
 
-@pytest.mark.parametrize(("terminal", "silent"), [(False, False), (True, False), (False, True), (True, True)])
-def test_a_terminal_gets_a_bar_and_a_file_gets_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bars: list[Bar],
-                                                    terminal: bool, silent: bool) -> None:
-    journal = Journal(tmp_path / "points", "k")
-    journal.add(trial(0.2, 0.0))
-    screen = Screen(terminal)
-    monkeypatch.setattr(sys, "stderr", screen)
-    points = search(trial, PAIRS, journal, 0, **({"silent": True} if silent else {}))
-    assert points == [trial(*pair) for pair in PAIRS] and journal.read().keys() == set(PAIRS)
-    (bar,) = bars
-    assert (bar.how["total"], bar.how["initial"], bar.how["disable"]) == (3, 1, silent or not terminal)
-    assert bar.told == ["q 0 s 0.4: 52.0", "step", "q 0.1 s 0.3: 52.0", "step", "closed"]
-    assert screen.getvalue().splitlines() == ([] if silent or terminal else [
-        "choosing q and s: 2/3 pairs, q 0 s 0.4 scores 52.00, 10 s, about 10 s left",
-        "choosing q and s: 3/3 pairs, q 0.1 s 0.3 scores 52.00, 20 s, about 0 s left"])
+def test_a_terminal_gets_a_bar_and_a_file_gets_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                    bars: list[Bar]) -> None:
+    for terminal, silent in ((False, False), (True, False), (False, True), (True, True)):
+        journal = Journal(tmp_path / f"points {terminal} {silent}", "k")
+        journal.add(trial(0.2, 0.0))
+        screen = Screen(terminal)
+        monkeypatch.setattr(sys, "stderr", screen)
+        points = search(trial, PAIRS, journal, 0, **({"silent": True} if silent else {}))
+        assert points == [trial(*pair) for pair in PAIRS] and journal.read().keys() == set(PAIRS)
+        bar = bars.pop()
+        assert (bar.how["total"], bar.how["initial"], bar.how["disable"]) == (3, 1, silent or not terminal)
+        assert bar.told == ["q 0 s 0.4: 52.0", "step", "q 0.1 s 0.3: 52.0", "step", "closed"]
+        assert screen.getvalue().splitlines() == ([] if silent or terminal else [
+            "choosing q and s: 2/3 pairs, q 0 s 0.4 scores 52.00, 10 s, about 10 s left",
+            "choosing q and s: 3/3 pairs, q 0.1 s 0.3 scores 52.00, 20 s, about 0 s left"])
 
 
 def test_a_signal_that_somebody_dropped_ends_the_search_after_the_pair(tmp_path: Path,
@@ -216,13 +215,13 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Process]]:
     yield Process
 
 
-@pytest.mark.parametrize(("most", "at_a_time"), [(1, [1, 1, 1]), (2, [1, 2, 1]), (5, [1, 2, 3])])
-def test_so_many_pairs_at_a_time_in_their_order_and_all_are_waited_for(processes: type[Process], most: int,
-                                                                      at_a_time: list[int]) -> None:
-    found = list(searching.side_by_side(trial, PAIRS, most))
-    assert sorted(found) == sorted(trial(*pair) for pair in PAIRS)
-    assert processes.at_a_time == at_a_time and processes.alive == 0 and not processes.ended
-    assert search(trial, PAIRS, Journal(None, ""), most, silent=True) == [trial(*pair) for pair in PAIRS]
+def test_so_many_pairs_at_a_time_in_their_order_and_all_are_waited_for(processes: type[Process]) -> None:
+    for most, at_a_time in ((1, [1, 1, 1]), (2, [1, 2, 1]), (5, [1, 2, 3])):
+        processes.at_a_time = []
+        found = list(searching.side_by_side(trial, PAIRS, most))
+        assert sorted(found) == sorted(trial(*pair) for pair in PAIRS)
+        assert processes.at_a_time == at_a_time and processes.alive == 0 and not processes.ended
+        assert search(trial, PAIRS, Journal(None, ""), most, silent=True) == [trial(*pair) for pair in PAIRS]
 
 
 def test_what_a_process_raises_is_raised_here_and_the_others_end(processes: type[Process]) -> None:
@@ -272,12 +271,12 @@ def test_a_child_takes_one_core_ends_with_its_parent_and_says_what_came_out(monk
     assert "ValueError: what" in said
 
 
-@pytest.mark.parametrize(("platform", "device", "gpu", "count"), [
-    ("linux", "cpu", False, 3), ("linux", "cpu", True, 0), ("linux", "cuda", True, 0), ("linux", "meta", False, 0),
-    ("darwin", "cpu", False, 0), ("darwin", "meta", False, 0)])
-def test_processes_are_forked_on_linux_and_where_no_gpu_is(monkeypatch: pytest.MonkeyPatch, platform: str, device: str,
-                                                          gpu: bool, count: int) -> None:
-    monkeypatch.setattr(sys, "platform", platform)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+def test_processes_are_forked_on_linux_and_where_no_gpu_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert processes_for(torch.device(device)) == count
+    for platform, device, gpu, count in (
+            ("linux", "cpu", False, 3), ("linux", "cpu", True, 0), ("linux", "cuda", True, 0),
+            ("linux", "meta", False, 0), ("darwin", "cpu", False, 0), ("darwin", "meta", False, 0)):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "platform", platform)
+            patch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
+            assert processes_for(torch.device(device)) == count

@@ -182,6 +182,50 @@ def test_a_frozen_trunk_is_asked_about_turned_images_once() -> None:
     assert type(rotation.Rotation(it, data, task()).pictures) is rotation.Pictures
 
 
+# ---- what is right
+
+
+class Says:
+    """A model whose outputs are known."""
+
+    def __init__(self, outputs: Tensor, scope: str, training: bool) -> None:
+        self.outputs, self.args, self.device = outputs, Namespace(sbs_scope=scope), torch.device("cpu")
+        self.net, self.given, self.modes = Net().train(training), [], []
+
+    def normalization_transform(self, x: Tensor) -> Tensor:
+        return x - 0.5
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        self.given.append(inputs)
+        self.modes.append((self.net.training, torch.is_grad_enabled()))
+        return self.outputs
+
+
+def test_what_counts_as_right_with_either_scope_before_and_after_for_classes_and_turns() -> None:
+    it = trials()
+    it.place, it.own, it.first_turn = torch.tensor([0, 1, 2, 3, 4, 7, 8, 9]), torch.tensor([7, 8, 9]), 11
+    rows, turns = torch.arange(6), it.pictures.turns[it.held_out]
+    classes = it.task.labels[it.held_out] - 5
+    upright = it.pictures.images[it.held_out].float() / 255 - 0.5
+    # whether before the rotation task, whether asked for turns, where the answers stand, what else takes part
+    cases = (True, False, 5, [0, 4]), (False, False, 7, [4, 11]), (False, True, 11, [4, 9])
+    for before, turned, answers, others in cases:
+        for scope, training in (("task", True), ("seen", False), ("task", False), ("seen", True)):
+            truth, count = (turns, 4) if turned else (classes, 3)
+            outputs = torch.zeros(6, 15)
+            outputs[rows, answers + truth] = 3.0
+            outputs[0, answers + (truth[0] + 1) % count] = 4.0  # a mistake
+            outputs[[1, 2], others] = 5.0  # wrong if all that was seen takes part
+            outputs[[3, 4], [8 if before else 5, 10]] = 6.0  # outputs that stand for nothing
+            says: Any = Says(outputs, scope, training)
+            it.model = says if before else None
+            found = it.correct(says, turned) if turned else it.correct(says)
+            wrong = {0} if scope == "task" else {0, 1, 2}
+            assert found.tolist() == [i not in wrong for i in range(6)]
+            assert torch.equal(says.given[0], rotation.turn(upright, turns) if turned else upright)
+            assert says.modes == [(False, False)] and says.net.training is training
+
+
 # ---- one trial
 
 
@@ -378,25 +422,20 @@ def test_a_trial_is_told_of_task_epochs_and_batches_as_the_host_tells() -> None:
     assert steps([0.5] * 4, 2, epochs=2) == [("task", "d"), *epochs[0], *epochs[1]]
 
 
-@pytest.mark.parametrize(("losses", "seen"), [
-    ([0.5, float("inf"), 0.5], 2), ([float("nan"), 0.5], 1),  # a CPU's loss is known at once
-    ([torch.tensor(float("nan"))], 1),  # a GPU's is looked at in the first of fifty steps
-    ([torch.tensor(0.5), torch.tensor(float("nan")), *[torch.tensor(0.5)] * 58], 60),
-    ([*[torch.tensor(0.5)] * 50, torch.tensor(float("nan"))], 51)])
-def test_a_loss_that_is_no_number_ends_the_trial_when_it_is_looked_at(losses: Any, seen: int) -> None:
-    told = steps(losses, 60)
-    assert sum(len(note) == 5 for note in told) == seen
-    assert (("end", 0, "d") in told) is (seen == 60)
+def test_a_loss_that_is_no_number_ends_the_trial_when_it_is_looked_at() -> None:
+    """A CPU's is known at once, a GPU's is looked at in the first of fifty steps."""
+    good, bad = torch.tensor(0.5), torch.tensor(float("nan"))
+    for losses, seen in (([0.5, float("inf"), 0.5], 2), ([float("nan"), 0.5], 1), ([bad], 1),
+                         ([good, bad, *[good] * 58], 60), ([*[good] * 50, bad], 51)):
+        told = steps(losses, 60)
+        assert sum(len(note) == 5 for note in told) == seen
+        assert (("end", 0, "d") in told) is (seen == 60)
 
 
 # ---- where points are kept
 
 
-@pytest.mark.parametrize(("shared", "run", "file", "key"), [
-    ("first.pt", None, "first.pt.points.jsonl", "k"), (None, None, None, ""), (None, "epoch.jsonl", "epoch.jsonl", "k"),
-    ("first.pt", "epoch.jsonl", "first.pt.points.jsonl", "k")])
-def test_finished_points_are_kept_beside_the_shared_task_or_the_checkpoint(
-        monkeypatch: pytest.MonkeyPatch, shared: Any, run: Any, file: Any, key: str) -> None:
+def test_finished_points_are_kept_beside_the_shared_task_or_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     found = SimpleNamespace(epochs=2, held_out=torch.arange(4), known=torch.tensor([True]), key="k")
 
@@ -404,13 +443,17 @@ def test_finished_points_are_kept_beside_the_shared_task_or_the_checkpoint(
         made.append((trials is found, journal.path, journal.key, processes, silent))
         return [rotation.Point(q, s, q, s, 0, 0, 0) for q, s in pairs]
 
-    it: Any = SimpleNamespace(args=Namespace(sbs_q="auto", sbs_s=0.1, sbs_grid=[0.0, 0.4], non_verbose="quiet",
-                                             shared_first_task=shared), device="here")
-    if run:
-        it.run = SimpleNamespace(points=run)
+    it: Any = SimpleNamespace(args=Namespace(sbs_q="auto", sbs_s=0.1, sbs_grid=[0.0, 0.4], non_verbose="quiet"),
+                              device="here")
     monkeypatch.setattr(rotation, "Rotation", lambda *given: {(id(it), 1, 2): found}[(id(given[0]), *given[1:])])
     monkeypatch.setattr(rotation, "search", search)
     monkeypatch.setattr(rotation, "processes_for", lambda device: {"here": 7}[device])
-    chosen = rotation.choose(it, 1, 2)  # type: ignore[arg-type]
-    assert (chosen["q"], chosen["s"], chosen["held_out"], chosen["before"]) == (0.4, 0.1, 4, 100.0)
-    assert made == [(True, Path(file) if file else None, key, 7, "quiet")]
+    for shared, run, file, key in (
+            (None, None, None, ""), ("first.pt", None, "first.pt.points.jsonl", "k"),
+            (None, "epoch.jsonl", "epoch.jsonl", "k"), ("first.pt", "epoch.jsonl", "first.pt.points.jsonl", "k")):
+        it.args.shared_first_task = shared
+        if run:
+            it.run = SimpleNamespace(points=run)
+        chosen = rotation.choose(it, 1, 2)  # type: ignore[arg-type]
+        assert (chosen["q"], chosen["s"], chosen["held_out"], chosen["before"]) == (0.4, 0.1, 4, 100.0)
+        assert made.pop() == (True, Path(file) if file else None, key, 7, "quiet") and not made

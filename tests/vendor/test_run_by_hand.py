@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from argparse import Namespace
 from pathlib import Path
@@ -96,7 +97,7 @@ def going_on(a_run: Any, noted: Any) -> Any:
 
 def finished(run: Run, text: str = '{"a": 1}') -> Path:
     file = run.file("old")
-    file.parent.mkdir(parents=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     return file
 
@@ -108,14 +109,14 @@ def test_without_a_checkpoint_it_begins_at_the_beginning(going_on: Any) -> None:
     assert (run.first, run.results, run.id, run.inside) == (0, [], own, None)
 
 
-@pytest.mark.parametrize("other_metrics", [True, False])
-def test_a_checkpoint_says_what_is_done(going_on: Any, clock: SimpleNamespace, other_metrics: bool) -> None:
-    found = state(1)
-    run, restored, tried = going_on(found, enable_other_metrics=other_metrics)
-    clock.now = 102.0
-    assert run.prepare() is None and restored == [(found, run.model)] and tried == [()]
-    assert (run.first, run.results, run.during, run.id, run.inside) == (1, [ONE], [{"task": 1}], "old", None)
-    assert run.seconds == 52.0 and run.ahead == (["a"] if other_metrics else None)
+def test_a_checkpoint_says_what_is_done(going_on: Any, clock: SimpleNamespace) -> None:
+    for other_metrics in (True, False):
+        found = state(1)
+        run, restored, tried = going_on(found, enable_other_metrics=other_metrics)
+        clock.now += 2.0
+        assert run.prepare() is None and restored == [(found, run.model)] and tried == [()]
+        assert (run.first, run.results, run.during, run.id, run.inside) == (1, [ONE], [{"task": 1}], "old", None)
+        assert run.seconds == 52.0 and run.ahead == (["a"] if other_metrics else None)
 
 
 def test_a_place_within_a_task_is_kept_until_the_task_comes(going_on: Any) -> None:
@@ -124,12 +125,12 @@ def test_a_place_within_a_task_is_kept_until_the_task_comes(going_on: Any) -> No
     assert run.prepare() is None and run.inside is found
 
 
-@pytest.mark.parametrize("resume", [True, False])
-def test_of_a_run_that_has_a_result_a_longer_one_gets_its_own(going_on: Any, resume: bool) -> None:
-    run, _, tried = going_on(state(1), resume=resume)
-    own = run.id
-    finished(run)
-    assert run.prepare() is None and run.id == own and tried == [()]
+def test_of_a_run_that_has_a_result_a_longer_one_gets_its_own(going_on: Any) -> None:
+    for resume in (True, False):
+        run, _, tried = going_on(state(1), resume=resume)
+        own = run.id
+        finished(run)
+        assert run.prepare() is None and run.id == own and tried == [()]
 
 
 def test_what_is_finished_is_read(going_on: Any, capsys: pytest.CaptureFixture) -> None:
@@ -142,22 +143,24 @@ def test_what_is_finished_is_read(going_on: Any, capsys: pytest.CaptureFixture) 
         run.prepare()
 
 
-@pytest.mark.parametrize("resume", [True, False])
-def test_all_tasks_without_a_result_are_still_to_be_written_down(going_on: Any, resume: bool) -> None:
-    run, _, tried = going_on(state(2), resume=resume, stop_after=2)
-    assert run.prepare() is None and tried == [()] and run.id == "old"
+def test_all_tasks_without_a_result_are_still_to_be_written_down(going_on: Any) -> None:
+    for resume in (True, False):
+        run, _, tried = going_on(state(2), resume=resume, stop_after=2)
+        assert run.prepare() is None and tried == [()] and run.id == "old"
 
 
-@pytest.mark.parametrize(("found", "has_result", "flags", "task", "end"), [
-    (state(2), False, {"stop_after": 1}, 3, 1), (None, False, {"start_from": 3}, 4, 3),
-    (state(2), True, {"stop_after": 2}, 3, 2), (None, False, {"start_from": 2, "stop_after": 1}, 3, 1)])
-def test_nothing_to_do_is_said(going_on: Any, found: Any, has_result: bool, flags: Any, task: int, end: int) -> None:
-    run, _, tried = going_on(found, **flags)
-    if has_result:
-        finished(run)
-    with pytest.raises(UserError, match=f"^nothing to do: .* would start at task {task} and stop after task {end};"):
-        run.prepare()
-    assert not tried
+def test_nothing_to_do_is_said(going_on: Any) -> None:
+    cases: list[tuple[Any, bool, dict[str, int], int, int]] = [
+        (state(2), False, {"stop_after": 1}, 3, 1), (None, False, {"start_from": 3}, 4, 3),
+        (None, False, {"start_from": 2, "stop_after": 1}, 3, 1), (state(2), True, {"stop_after": 2}, 3, 2)]
+    for found, has_result, flags, task, end in cases:
+        run, _, tried = going_on(found, **flags)
+        if has_result:
+            finished(run)
+        says = f"^nothing to do: the run would start at task {task} and stop after task {end};"
+        with pytest.raises(UserError, match=says):
+            run.prepare()
+        assert not tried
 
 
 def test_going_back_forgets_what_comes_after(going_on: Any) -> None:
@@ -186,6 +189,8 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noted: Any) -> Any:
                 raise found
             return found
 
+        for file in tmp_path.glob("*.pt"):
+            file.unlink()
         for name in states:
             (tmp_path / f"{name}.pt").touch()
         monkeypatch.setattr(run_module, "read_checkpoint", read_checkpoint)
@@ -206,21 +211,23 @@ def test_without_any_checkpoint_a_resumed_run_begins(a_run: Any, saved: Any, cap
     assert a_run(resume=True, loadcheck="x.pt").find() is None and not read and capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(("states", "stop_after", "taken", "says", "reads"), [
+NEWEST: list[tuple[dict[str, Any], int | None, str, str, str]] = [
     ({"c_last": state(1, {"leg": 0, "epochs": 3}), "c_0": state(1)}, None, "c_last", "1 task and 3 epochs", "last 0"),
     ({"c_last": state(1), "c_1": state(2), "c_0": state(1)}, None, "c_1", "2 tasks", "last 1"),  # no older one is read
     ({"c_last": state(2), "c_1": state(2), "c_0": state(1)}, None, "c_last", "2 tasks", "last 1 0"),  # no newer
     ({"c_last": state(2), "c_1": state(2), "c_0": state(1)}, 1, "c_0", "1 task", "last 1 0"),  # not beyond the end
-    ({"c_last": state(2), "c_1": state(2)}, 2, "c_last", "2 tasks", "last 1")])
-def test_the_newest_is_taken(a_run: Any, saved: Any, capsys: pytest.CaptureFixture, tmp_path: Path, states: Any,
-                             stop_after: Any, taken: str, says: str, reads: str) -> None:
-    read, checked = saved(**states)
-    run = a_run(resume=True, stop_after=stop_after)
-    assert run.find() is states[taken] and read == [f"c_{name}" for name in reads.split()]
-    assert run.saved == f"{tmp_path / f'{taken}.pt'} ({says})"
-    assert capsys.readouterr().out == f"going on from {run.saved}\n"
-    assert checked == [(states[name], run.args, f"--resume {tmp_path / f'{name}.pt'}", "give another --ckpt_name")
-                       for name in read]
+    ({"c_last": state(2), "c_1": state(2)}, 2, "c_last", "2 tasks", "last 1")]
+
+
+def test_the_newest_is_taken(a_run: Any, saved: Any, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    for states, stop_after, taken, says, reads in NEWEST:
+        read, checked = saved(**states)
+        run = a_run(resume=True, stop_after=stop_after)
+        assert run.find() is states[taken] and read == [f"c_{name}" for name in reads.split()]
+        assert run.saved == f"{tmp_path / f'{taken}.pt'} ({says})"
+        assert capsys.readouterr().out == f"going on from {run.saved}\n"
+        assert checked == [(states[name], run.args, f"--resume {tmp_path / f'{name}.pt'}", "give another --ckpt_name")
+                           for name in read]
 
 
 def test_a_damaged_one_costs_a_warning(a_run: Any, saved: Any, capsys: pytest.CaptureFixture) -> None:
@@ -252,13 +259,11 @@ def test_places_are_tried_and_others_checkpoints_spared(a_run: Any, noted: Any, 
         tried.clear()
 
 
-@pytest.mark.parametrize(("savecheck", "name", "checked"), [
-    ("task", "0", True), ("task", "last", True), ("last", "last", True), ("last", "0", False), ("epoch", "0", False),
-    ("task", "1", False)])  # there is none
-def test_what_would_be_overwritten_has_to_be_of_this_run(a_run: Any, saved: Any, capsys: pytest.CaptureFixture,
-                                                        savecheck: str, name: str, checked: bool) -> None:
+def test_what_would_be_overwritten_has_to_be_of_this_run(a_run: Any, saved: Any, capsys: pytest.CaptureFixture) -> None:
     _, calls = saved(c_last=state(2), c_0=state(2))
-    for loadcheck in (None, "x.pt"):
+    cases = [("task", "0", True), ("task", "last", True), ("last", "last", True), ("last", "0", False),
+             ("epoch", "0", False), ("task", "1", False)]  # there is no such
+    for (savecheck, name, checked), loadcheck in itertools.product(cases, (None, "x.pt")):
         run = a_run(savecheck=savecheck, loadcheck=loadcheck)
         file = run.checkpoint(name)
         run.spare(file)
@@ -289,34 +294,33 @@ def test_the_trainings_of_a_task_before_the_checkpoint_are_passed_over(a_run: An
     assert restored == [(found, run.model, "loader", "schedule")]
 
 
-@pytest.mark.parametrize("savecheck", ["epoch", "task", "last", None])
-def test_only_one_that_asks_for_it_saves_after_every_epoch(a_run: Any, noted: Any, savecheck: Any) -> None:
-    run = a_run(savecheck=savecheck)
-    run.leg = 2
-    placed, saved = noted("place_in_task", "place"), noted("save", on=run)
-    run.epoch_done(3, "loader", "schedule")
-    assert placed == ([(run.model, "loader", "schedule", 3, 1)] if savecheck == "epoch" else [])
-    assert saved == [("place",)] * len(placed)
-
-
-@pytest.mark.parametrize(("savecheck", "saves"), [("epoch", [1, 1, 1]), ("task", [1, 1, 1]), ("last", [0, 0, 1]),
-                                                  (None, [0, 0, 0])])
-@pytest.mark.parametrize("disable_log", [True, False])
-def test_after_each_task(a_run: Any, noted: Any, savecheck: Any, saves: list[int], disable_log: bool) -> None:
-    run = a_run(savecheck=savecheck, disable_log=disable_log)
-    saved, written = noted("save", on=run), noted("write", on=run)
-    noted("content", {"a": 1}, on=run)
-    points = Path(f"{run.checkpoint('last')}.points.jsonl")
-    for task in range(3):
-        points.touch()
+def test_only_one_that_asks_for_it_saves_after_every_epoch(a_run: Any, noted: Any) -> None:
+    for savecheck in ("epoch", "task", "last", None):
+        run = a_run(savecheck=savecheck)
         run.leg = 2
-        run.task_done(f"of {task}")
-        assert len(saved) == saves[task] and run.leg == 0 and len(run.results) == task + 1
-        assert points.exists() is (savecheck != "epoch")
-        saved.clear()
-    assert run.results == ["of 0", "of 1", "of 2"]
-    assert written == ([] if disable_log else [({"a": 1, "unfinished": "1 of 3 tasks"},),
-                                               ({"a": 1, "unfinished": "2 of 3 tasks"},)])
+        placed, saved = noted("place_in_task", "place"), noted("save", on=run)
+        run.epoch_done(3, "loader", "schedule")
+        assert placed == ([(run.model, "loader", "schedule", 3, 1)] if savecheck == "epoch" else [])
+        assert saved == [("place",)] * len(placed)
+
+
+def test_after_each_task(a_run: Any, noted: Any) -> None:
+    for savecheck, saves in (("epoch", [1, 1, 1]), ("task", [1, 1, 1]), ("last", [0, 0, 1]), (None, [0, 0, 0])):
+        for disable_log in (True, False):
+            run = a_run(savecheck=savecheck, disable_log=disable_log)
+            saved, written = noted("save", on=run), noted("write", on=run)
+            noted("content", {"a": 1}, on=run)
+            points = Path(f"{run.checkpoint('last')}.points.jsonl")
+            for task in range(3):
+                points.touch()
+                run.leg = 2
+                run.task_done(f"of {task}")
+                assert len(saved) == saves[task] and run.leg == 0 and len(run.results) == task + 1
+                assert points.exists() is (savecheck != "epoch")
+                saved.clear()
+            assert run.results == ["of 0", "of 1", "of 2"]
+            assert written == ([] if disable_log else [({"a": 1, "unfinished": "1 of 3 tasks"},),
+                                                       ({"a": 1, "unfinished": "2 of 3 tasks"},)])
 
 
 def test_a_checkpoint_that_cannot_be_written_costs_a_warning(a_run: Any, noted: Any, clock: SimpleNamespace,
@@ -364,15 +368,14 @@ def test_until_all_is_done_the_file_is_marked(a_run: Any) -> None:
     assert not run.marked.exists() and run.missing == {}
 
 
-@pytest.mark.parametrize(("error", "says"), [
-    (UserError("no room; see there"), "no room"), (OSError("broken"), "broken")])
-def test_a_result_that_cannot_be_written_goes_elsewhere_in_the_end(
-        a_run: Any, noted: Any, capsys: pytest.CaptureFixture, error: Exception, says: str) -> None:
+def test_a_result_that_cannot_be_written_goes_elsewhere_in_the_end(a_run: Any, noted: Any,
+                                                                  capsys: pytest.CaptureFixture) -> None:
     run = a_run()
-    noted("write_atomically", error)
     elsewhere = noted("write_somewhere", (Path("there"), "it is there"))
-    assert run.write({"unfinished": "x"}) == run.marked and not elsewhere
-    assert capsys.readouterr().out == f"warning: {says}; the run goes on\n"
+    for error, says in ((UserError("no room; see there"), "no room"), (OSError("broken"), "broken")):
+        noted("write_atomically", error)
+        assert run.write({"unfinished": "x"}) == run.marked and not elsewhere
+        assert capsys.readouterr().out == f"warning: {says}; the run goes on\n"
     assert run.write({"a": 2}) == Path("there") and run.missing == {Path("there"): "it is there"}
     assert [(call[0], call[2]) for call in elsewhere] == [(run.file(), "result file")]
     with pytest.raises(UserError, match="^the run is finished, but it is there$"):
@@ -383,14 +386,13 @@ def test_a_result_that_cannot_be_written_goes_elsewhere_in_the_end(
     run.complain()
 
 
-@pytest.mark.parametrize("disable_log", [True, False])
-def test_the_result_is_written_unless_nobody_wants_it(a_run: Any, noted: Any, capsys: pytest.CaptureFixture,
-                                                      disable_log: bool) -> None:
-    run = a_run(disable_log=disable_log)
-    asked, written = noted("content", {"a": 1}, on=run), noted("write", "a file", on=run)
-    assert run.finish({"test": 1}) == {"a": 1} and asked == [({"test": 1},)]
-    assert written == ([] if disable_log else [({"a": 1},)])
-    assert capsys.readouterr().out == ("" if disable_log else "\nresult file: a file\n")
+def test_the_result_is_written_unless_nobody_wants_it(a_run: Any, noted: Any, capsys: pytest.CaptureFixture) -> None:
+    for disable_log in (True, False):
+        run = a_run(disable_log=disable_log)
+        asked, written = noted("content", {"a": 1}, on=run), noted("write", "a file", on=run)
+        assert run.finish({"test": 1}) == {"a": 1} and asked == [({"test": 1},)]
+        assert written == ([] if disable_log else [({"a": 1},)])
+        assert capsys.readouterr().out == ("" if disable_log else "\nresult file: a file\n")
 
 
 def test_a_run_that_is_stopped_says_what_is_saved_and_how_to_go_on(a_run: Any) -> None:
