@@ -135,18 +135,17 @@ def test_a_warning_is_given_once(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.message for record in caplog.records] == ["only once 1"]
 
 
-@pytest.mark.parametrize(("name", "rates"), [
-    ("multisteplr", [1, 1, 0.5, 0.25]), ("cosine", [1, 0.853553, 0.5, 0.146447]), (None, None)])
-def test_schedules_within_a_task(name: str | None, rates: list[float] | None) -> None:
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    args: Any = SimpleNamespace(lr_scheduler=name, lr_milestones=[2, 3], sched_multistep_lr_gamma=0.5, n_epochs=4)
-    scheduler = get_scheduler(SimpleNamespace(opt=optimizer), args)  # type: ignore[arg-type]
-    if rates is None:
-        assert scheduler is None
-        return
-    found = []
-    for _ in range(4):
-        found.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        scheduler.step()  # type: ignore[union-attr]
-    assert found == pytest.approx(rates, abs=1e-5)
+def test_schedules_within_a_task() -> None:
+    for name, rates in (("multisteplr", [1, 1, 0.5, 0.25]), ("cosine", [1, 0.853553, 0.5, 0.146447]), (None, None)):
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+        args: Any = SimpleNamespace(lr_scheduler=name, lr_milestones=[2, 3], sched_multistep_lr_gamma=0.5, n_epochs=4)
+        scheduler = get_scheduler(SimpleNamespace(opt=optimizer), args)  # type: ignore[arg-type]
+        if rates is None:
+            assert scheduler is None
+            continue
+        found = []
+        for _ in range(4):
+            found.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            scheduler.step()  # type: ignore[union-attr]
+        assert found == pytest.approx(rates, abs=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from argparse import Namespace
 from contextlib import nullcontext
@@ -155,15 +156,19 @@ def gpu(*losses: float) -> list[Tensor]:
     return [torch.tensor(loss) for loss in losses]
 
 
-@pytest.mark.parametrize(("losses", "steps", "taken", "says"), [
+DIVERGED: list[tuple[Any, int, int, str]] = [
     ([1.0, math.nan, 1.0], 3, 2, "nan"), ([math.inf], 3, 1, "inf"), ([1.7e308, 1.7e308], 3, 2, "inf"),  # the sum
     (gpu(1.0, math.nan, 1.0), 3, 3, "nan"), (gpu(*[math.nan] * 50), 60, 50, "nan"), (gpu(math.nan), 1, 1, "nan"),
-    (gpu(1.0, -math.inf, 1.0), 3, 3, "-inf")])
-def test_a_loss_that_is_no_number_ends_the_run_when_it_is_looked_at(one_task: Any, told: list[Any], losses: Any,
-                                                                   steps: int, taken: int, says: str) -> None:
-    with pytest.raises(UserError, match=rf"^the loss became {says} in task 2, epoch 1: lower --lr \(now 0.1\); check"):
-        one_task(losses, steps=steps)
-    assert len(seen(told)) == taken and told[-1] == "closed"
+    (gpu(1.0, -math.inf, 1.0), 3, 3, "-inf")]
+
+
+def test_a_loss_that_is_no_number_ends_the_run_when_it_is_looked_at(one_task: Any, told: list[Any]) -> None:
+    for losses, steps, taken, says in DIVERGED:
+        told.clear()
+        line = rf"^the loss became {says} in task 2, epoch 1: lower --lr \(now 0.1\); checkpoints of earlier tasks"
+        with pytest.raises(UserError, match=line):
+            one_task(losses, steps=steps)
+        assert len(seen(told)) == taken and told[-1] == "closed"
 
 
 def test_on_a_gpu_the_loss_that_is_shown_is_the_one_looked_at_last(one_task: Any, told: list[Any]) -> None:
@@ -198,21 +203,23 @@ def test_accuracy_is_measured_every_so_many_epochs_but_the_last(one_task: Any, t
 # ---- who watches
 
 
-@pytest.mark.parametrize(("event", "task", "accuracy", "learned"), [
-    ("step", 3, None, None), ("epoch", 3, 75.0, None), ("task", 2, None, "what")])
-def test_who_watches_is_told_where_the_run_stands(event: str, task: int, accuracy: Any, learned: Any) -> None:
+def test_who_watches_is_told_where_the_run_stands() -> None:
     model: Any = SimpleNamespace(current_task=2, speed=SimpleNamespace(accuracy=0.75), learned="what")
-    first: list[Any] = []
-    second: list[Any] = []
+    plain: Any = SimpleNamespace(current_task=2)
     data: Any = SimpleNamespace(N_TASKS=5)
-    with watch.watched([first.append, second.append]):
-        training.tell(event, model, data, arguments(stop_after=4), 1, 7, 9, 0.5, ([1.0], [2.0]))
-    assert first == second == [watch.Progress(event, task, 4, 1, 2, 7, 9, 0.5, accuracy, [1.0], [2.0], learned)]
-    with watch.watched([first.append]):
-        training.tell(event, SimpleNamespace(current_task=2), data, arguments(), 1, 7, 9, 0.5)  # type: ignore[arg-type]
-        training.tell(event, SimpleNamespace(current_task=2), data, arguments(stop_after=8), 1, 7, 9, 0.5)  # type: ignore
-    assert first[1] == first[2] == watch.Progress(event, task, 5, 1, 2, 7, 9, 0.5)
-    training.tell(event, None, None, None, 1, 7, 9, 0.5)  # type: ignore[arg-type]  # nobody watches
+    cases = ("step", 3, None, None), ("epoch", 3, 75.0, None), ("task", 2, None, "what")
+    for event, task, accuracy, learned in cases:
+        first: list[Any] = []
+        second: list[Any] = []
+        with watch.watched([first.append, second.append]):
+            training.tell(event, model, data, arguments(stop_after=4), 1, 7, 9, 0.5, ([1.0], [2.0]))
+        assert first == second == [
+            watch.Progress(event, task, 4, 1, 2, 7, 9, 0.5, accuracy, [1.0], [2.0], learned)]  # type: ignore[arg-type]
+        with watch.watched([first.append]):
+            training.tell(event, plain, data, arguments(), 1, 7, 9, 0.5)
+            training.tell(event, plain, data, arguments(stop_after=8), 1, 7, 9, 0.5)
+        assert first[1] == first[2] == watch.Progress(event, task, 5, 1, 2, 7, 9, 0.5)
+        training.tell(event, None, None, None, 1, 7, 9, 0.5)  # type: ignore[arg-type]  # nobody watches
 
 
 # ---- the first task
@@ -234,38 +241,34 @@ def first_task(noted: Any) -> Any:
     return first_task
 
 
-RUNS = [None, SimpleNamespace(inside=None, leg=0)]
+def test_a_first_task_that_nobody_shares_is_learned(first_task: Any, told: list[Any]) -> None:
+    for run in (None, SimpleNamespace(inside=None, leg=0)):
+        told.clear()
+        during: list[Any] = []
+        model, data, args, loss = first_task({}, run, None, during)
+        assert loss == 0.5 and told == [("train_task", model, data, args, {"during": during})]
 
 
-@pytest.mark.parametrize("run", RUNS)
-def test_a_first_task_that_nobody_shares_is_learned(first_task: Any, told: list[Any], run: Any) -> None:
-    during: list[Any] = []
-    model, data, args, loss = first_task({}, run, None, during)
-    assert loss == 0.5 and told == [("train_task", model, data, args, {"during": during})]
+def test_a_shared_first_task_is_learned_and_saved(first_task: Any, told: list[Any], tmp_path: Path) -> None:
+    for run, during in itertools.product((None, SimpleNamespace(inside=None, leg=0)), (None, [], ["d"])):
+        told.clear()
+        model, data, args, loss = first_task({}, run, str(tmp_path / "first.pt"), during)
+        assert loss == 0.5 and told == [
+            ("train_task", model, data, args, {"during": during}), ("place_in_task", model, "loader", None, 2),
+            ("save_checkpoint", tmp_path / "first.pt", model, args, 0, [],
+             {"inside": "place", "run": "", "seconds": 0.0, "during": during or [], "ahead": None})]
 
 
-@pytest.mark.parametrize("during", [None, [], ["d"]])
-@pytest.mark.parametrize("run", RUNS)
-def test_a_shared_first_task_is_learned_and_saved(first_task: Any, told: list[Any], tmp_path: Path, run: Any,
-                                                  during: Any) -> None:
-    model, data, args, loss = first_task({}, run, str(tmp_path / "first.pt"), during)
-    assert loss == 0.5 and told == [
-        ("train_task", model, data, args, {"during": during}), ("place_in_task", model, "loader", None, 2),
-        ("save_checkpoint", tmp_path / "first.pt", model, args, 0, [],
-         {"inside": "place", "run": "", "seconds": 0.0, "during": during or [], "ahead": None})]
-
-
-@pytest.mark.parametrize("during", [None, ["d"]])
-@pytest.mark.parametrize("with_run", [True, False])
-def test_a_shared_first_task_that_is_there_is_taken(first_task: Any, told: list[Any], tmp_path: Path, with_run: bool,
-                                                    during: Any) -> None:
+def test_a_shared_first_task_that_is_there_is_taken(first_task: Any, told: list[Any], tmp_path: Path) -> None:
     (tmp_path / "first.pt").touch()
-    run = SimpleNamespace(inside=None, leg=0) if with_run else None
-    found, during = {"during": ["e"]}, during and list(during)
-    model, _, args, loss = first_task(found, run, str(tmp_path / "first.pt"), during)
-    assert math.isnan(loss) and told == [("from_another_run", tmp_path / "first.pt", args),
-                                         ("restore", found, model, "loader")]
-    assert during in (None, ["d", "e"]) and (run is None or run.leg == 1)
+    found: dict[str, Any] = {"during": ["e"]}
+    for run in (None, SimpleNamespace(inside=None, leg=0)):
+        for during in (None, ["d"]):
+            told.clear()
+            model, _, args, loss = first_task(found, run, str(tmp_path / "first.pt"), during)
+            assert math.isnan(loss) and told == [("from_another_run", tmp_path / "first.pt", args),
+                                                 ("restore", found, model, "loader")]
+            assert during in (None, ["d", "e"]) and (run is None or run.leg == 1)
 
 
 def test_a_run_that_is_within_the_task_goes_on_and_a_damaged_one_is_learned_again(first_task: Any, told: list[Any],
@@ -328,29 +331,33 @@ def a_run(told: list[Any]) -> Any:
     return a_run
 
 
-@pytest.mark.parametrize("other_metrics", [True, False])
-def test_a_run_is_prepared_shown_and_learned(monkeypatch: pytest.MonkeyPatch, noted: Any, told: list[Any], a_run: Any,
-                                             other_metrics: bool) -> None:
-    args = arguments(enable_other_metrics=other_metrics)
-    run, model, data = a_run(args, end=2), SimpleNamespace(run=None), SimpleNamespace()
+def test_a_run_is_prepared_shown_and_learned(monkeypatch: pytest.MonkeyPatch, noted: Any, told: list[Any],
+                                             a_run: Any) -> None:
     board = SimpleNamespace(close=lambda: told.append("closed"))
-    monkeypatch.setattr(training, "Run", lambda *given: run if given == (model, data, args) else None)
+    model: Any = SimpleNamespace(run=None)
+    data: Any = SimpleNamespace()
     noted("evaluate_untrained", "untrained")
     noted("boards", (board,))
-    noted("learn", "record")
     monkeypatch.setattr(watch, "watched", lambda by: told.append(("watched", list(by))) or nullcontext())
-    assert training.train(model, data, args) == "record" and model.run is run  # type: ignore[arg-type, comparison-overlap]
-    untrained = [("evaluate_untrained", model, args, 2)] if other_metrics else []
-    assert told == [*untrained, ("boards", args), ("watched", [board]),
-                    ("learn", run, "untrained" if other_metrics else []), "closed"]
-    told.clear()
-    noted("learn", KeyboardInterrupt())
-    with pytest.raises(Interrupted, match="^stopped here$"):
-        training.train(model, data, args)  # type: ignore[arg-type]
-    assert told[-1] == "closed"
-    told.clear()
-    run.prepare = lambda: {"a": 1}  # finished already
-    assert training.train(model, data, args) == {"a": 1} and told == untrained  # type: ignore[arg-type]
+    for other_metrics in (True, False):
+        args = arguments(enable_other_metrics=other_metrics)
+        run = a_run(args, end=2)
+        runs = {(id(model), id(data), id(args)): run}
+        monkeypatch.setattr(training, "Run", lambda *given, runs=runs: runs[tuple(map(id, given))])
+        noted("learn", "record")
+        told.clear()
+        assert training.train(model, data, args) == "record" and model.run is run  # type: ignore[comparison-overlap]
+        untrained = [("evaluate_untrained", model, args, 2)] if other_metrics else []
+        assert told == [*untrained, ("boards", args), ("watched", [board]),
+                        ("learn", run, "untrained" if other_metrics else []), "closed"]
+        noted("learn", KeyboardInterrupt())
+        told.clear()
+        with pytest.raises(Interrupted, match="^stopped here$"):
+            training.train(model, data, args)
+        assert told[-1] == "closed"
+        run.prepare = lambda: {"a": 1}  # finished already
+        told.clear()
+        assert training.train(model, data, args) == {"a": 1} and told == untrained
 
 
 @pytest.fixture

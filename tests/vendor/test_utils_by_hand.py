@@ -49,19 +49,19 @@ class Echo:
         return inputs.clone()
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_accuracy_among_the_classes_seen_and_among_those_of_the_task(training: bool) -> None:
+def test_accuracy_among_the_classes_seen_and_among_those_of_the_task() -> None:
     """Three tasks of two classes, and outputs of one to come."""
     loaders = [Batches([[9, 1, 0, 0, 0, 0, 99], [1, 9, 0, 0, 0, 0, 99], [2, 1, 0, 5, 0, 0, 99], [2, 1, 0, 0, 0, 0, 0],
                         [9, 1, 0, 0, 0, 0, 0]], [0, 1, 0, 1, 1], 2),
                Batches([[0, 0, 5, 4, 6, 0, 0], [7, 0, 5, 4, 6, 0, 0]], [2, 3], 1),
                Batches([[0, 0, 0, 0, 3, 0, 9]], [4], 5)]
     dataset: Any = SimpleNamespace(test_loaders=loaders, get_offsets=lambda k=2: (2 * k, 2 * k + 2))
-    model: Any = Echo()
-    model.net.train(training)
-    assert evaluate(model, dataset) == ([40.0, 0.0, 100.0], [60.0, 50.0, 100.0])
-    assert evaluate(model, dataset, last=True) == ([100.0], [100.0])
-    assert set(model.modes) == {(False, False)} and model.net.training is training
+    for training in (True, False):
+        model: Any = Echo()
+        model.net.train(training)
+        assert evaluate(model, dataset) == ([40.0, 0.0, 100.0], [60.0, 50.0, 100.0])
+        assert evaluate(model, dataset, last=True) == ([100.0], [100.0])
+        assert set(model.modes) == {(False, False)} and model.net.training is training
 
 
 def test_mean_accuracies_are_one_line(capsys: pytest.CaptureFixture) -> None:
@@ -98,16 +98,17 @@ def test_what_the_matrices_come_to(capsys: pytest.CaptureFixture) -> None:
 # ---- the system
 
 
-@pytest.mark.parametrize(("platform", "has_it"), [("linux", True), ("linux", False), ("darwin", True)])
-def test_memory_is_kept_where_there_is_glibc(monkeypatch: pytest.MonkeyPatch, platform: str, has_it: bool) -> None:
+def test_memory_is_kept_where_there_is_glibc(monkeypatch: pytest.MonkeyPatch) -> None:
     """-1, -2 and -3 are M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD."""
-    told: list[tuple[int, int]] = []
-    library = SimpleNamespace(**({"mallopt": lambda *words: told.append(words)} if has_it else {}))
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
-    monkeypatch.setattr(sys, "platform", platform)
-    conf.keep_memory()
-    assert sorted(told) == ([(-3, 32 * 2**20), (-2, 64 * 2**20), (-1, 2**31 - 1)]
-                            if platform == "linux" and has_it else [])
+    for platform, has_it in (("linux", True), ("linux", False), ("darwin", True)):
+        told: list[tuple[int, int]] = []
+        library = SimpleNamespace(**({"mallopt": lambda *words, told=told: told.append(words)} if has_it else {}))
+        with monkeypatch.context() as patch:
+            patch.setattr(ctypes, "CDLL", lambda name, library=library: library)
+            patch.setattr(sys, "platform", platform)
+            conf.keep_memory()
+        assert sorted(told) == ([(-3, 32 * 2**20), (-2, 64 * 2**20), (-1, 2**31 - 1)]
+                                if platform == "linux" and has_it else [])
 
 
 def test_numpy_has_the_seed_itself() -> None:
@@ -170,18 +171,18 @@ def test_stored_examples_go_where_they_are_asked_for() -> None:
     assert buffer.examples.device.type == "cpu"
 
 
-@pytest.mark.parametrize("normalized", [True, False])
-def test_herding_takes_what_brings_the_mean_nearest(normalized: bool) -> None:
+def test_herding_takes_what_brings_the_mean_nearest() -> None:
     features = torch.rand(9, 3, generator=torch.Generator().manual_seed(0)) * torch.arange(1, 10)[:, None]
-    values = [np.array(row) / (np.linalg.norm(row) if normalized else 1) for row in features.tolist()]
-    mean, chosen = sum(values) / 9, []
-    for _ in range(9):
-        left = [i for i in range(9) if i not in chosen]
-        chosen.append(min(left, key=lambda i: np.linalg.norm(
-            mean - sum(values[k] for k in (*chosen, i)) / (len(chosen) + 1))))
-    for count in (0, 1, 4, 9, 12):
-        assert _herded(features, count, normalized).tolist() == chosen[:count]
-    assert _herded(features[:1], 3, normalized).tolist() == [0]
+    for normalized in (True, False):
+        values = [np.array(row) / (np.linalg.norm(row) if normalized else 1) for row in features.tolist()]
+        mean, chosen = sum(values) / 9, list[int]()
+        for n in range(1, 10):
+            distances = {i: np.linalg.norm(mean - sum(values[k] for k in (*chosen, i)) / n)
+                         for i in range(9) if i not in chosen}
+            chosen.append(min(distances, key=distances.__getitem__))
+        for count in (0, 1, 4, 9, 12):
+            assert _herded(features, count, normalized).tolist() == chosen[:count]
+        assert _herded(features[:1], 3, normalized).tolist() == [0]
 
 
 class Examples:
@@ -241,9 +242,12 @@ class Method(nn.Module):
             self.buffer = Buffer(3)
 
 
-@pytest.mark.parametrize("with_buffer", [True, False])
-@pytest.mark.parametrize("within", [True, False])
-def test_what_is_saved_is_restored(tmp_path: Path, with_buffer: bool, within: bool) -> None:
+def test_what_is_saved_is_restored(tmp_path: Path) -> None:
+    for with_buffer, within in ((True, True), (True, False), (False, True), (False, False)):
+        there_and_back(tmp_path / "c.pt", with_buffer, within)
+
+
+def there_and_back(file: Path, with_buffer: bool, within: bool) -> None:
     def loader() -> Any:
         return SimpleNamespace(generator=torch.Generator().manual_seed(4))
 
@@ -258,7 +262,6 @@ def test_what_is_saved_is_restored(tmp_path: Path, with_buffer: bool, within: bo
     ours = loader()
     torch.rand(5, generator=ours.generator)
     inside = checkpoints.place_in_task(method, ours, schedule, 3)  # type: ignore[arg-type]
-    file = tmp_path / "c.pt"
     checkpoints.save_checkpoint(file, method, args, 0, [], inside=inside, run="r", seconds=1.0, during=[],  # type: ignore
                                 ahead=None)
     drawn = torch.rand(1)
@@ -296,12 +299,15 @@ def test_what_does_not_fit_the_method_is_one_line(monkeypatch: pytest.MonkeyPatc
         checkpoints.restore(wrong, method)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("on", [True, 1, 2, "x", [0]])
-def test_a_new_flag_that_is_on_makes_another_run(on: Any) -> None:
-    theirs = {"args": {"model": "er"}}
-    with pytest.raises(UserError, match="--brand_new None there and"):
-        checkpoints.check_same_run(theirs, Namespace(model="er", brand_new=on), "here", "do that")
-    assert checkpoints.run_digest(Namespace(model="er", brand_new=on)) != checkpoints.run_digest(Namespace(model="er"))
+def test_a_new_flag_that_is_on_makes_another_run() -> None:
+    theirs, usual = {"args": {"model": "er"}}, checkpoints.run_digest(Namespace(model="er"))
+    for on in (True, 1, 2, "x", [0]):
+        with pytest.raises(UserError, match="--brand_new None there and"):
+            checkpoints.check_same_run(theirs, Namespace(model="er", brand_new=on), "here", "do that")
+        assert checkpoints.run_digest(Namespace(model="er", brand_new=on)) != usual
+    for off in (False, 0, None, "", []):
+        checkpoints.check_same_run(theirs, Namespace(model="er", brand_new=off), "here", "do that")
+        assert checkpoints.run_digest(Namespace(model="er", brand_new=off)) == usual
 
 
 # ---- augmentation
