@@ -67,9 +67,11 @@ class StreamSpeed(StreamSampler):
         mean, known = self.mean[kind], self.known[kind]
         found = np.empty_like(value)
         for i, c in enumerate(look.labels.tolist()):
-            known[c] += 1
-            found[i] = value[i] - mean[c] if known[c] > 1 else 0.0
-            mean[c] += max(FORGET, 1 / known[c]) * (value[i] - mean[c])
+            known[c] = n = known.item(c) + 1
+            expected = mean[c]
+            difference = value[i] - expected
+            found[i] = difference if n > 1 else 0.0
+            mean[c] = expected + (FORGET if n * FORGET >= 1 else np.float64(1 / n)) * difference
         return found
 
     def make_room(self, look: Look) -> None:
