@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,12 +53,16 @@ class Net(nn.Module):
 
 
 class Loader(list):
-    """Batches of test data."""
+    """Batches of test data; workers that read them would draw a seed."""
 
     def __init__(self, data: Any) -> None:
         self.dataset = data
         super().__init__((to_float(data.data[i : i + 2]), data.targets[i : i + 2], "more")
                          for i in range(0, len(data), 2))
+
+    def __iter__(self) -> Iterator[tuple]:
+        torch.rand(1)
+        return super().__iter__()
 
 
 def pictures(rows: list[list[int]], labels: list[int], places: int) -> MammothDatasetWrapper:
