@@ -265,8 +265,18 @@ def test_a_task_that_is_not_followed_leaves_rows_of_the_others_only(make: Make) 
     recorder.end_epoch(model, dataset, 1)
     end(recorder, model, dataset)
     assert recorder.epochs[2:] == [(2, 2)] and len(recorder.rows["task1_M"]) == len(recorder.rows["task1_M_test"]) == 3
-    assert len(recorder.rows["task1_buffer"]) == 2 and "task1_known" in recorder.arrays
+    assert len(recorder.rows["task1_buffer"]) == 2 and {"task1_known", "task1_stored"} <= recorder.arrays.keys()
     assert not [name for name in (*recorder.rows, *recorder.arrays) if name.startswith("task2")]
+
+
+def test_rows_are_of_every_third_epoch_and_of_tasks_that_have_begun(make: Make) -> None:
+    recorder, dataset = make(sbs_record_every=3), Tasks()
+    model = a_model(dataset)
+    begin(recorder, model, dataset)
+    dataset.test_loaders.append(Loader(pictures(*TEST_SECOND)))  # of a task to come
+    for epoch in range(7):
+        learn(recorder, model, dataset, epoch, [0], [[1, 0, 0, 0]])
+    assert recorder.epochs == [(1, 3), (1, 6)] and {name[:5] for name in recorder.rows} == {"task1"}
 
 
 def test_what_the_last_epoch_leaves_is_written_down_once(make: Make) -> None:
