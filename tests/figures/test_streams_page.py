@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,25 +16,66 @@ from tests.conftest import REPO
 PAGE = (REPO / "docs" / "streams.md").read_text(encoding="utf-8")
 README = (REPO / "README.md").read_text(encoding="utf-8")
 RESERVOIR, SPEED = "stream-reservoir", "stream-speed q=0 s=0.6, band both"
+FROM_SCRATCH = "stream-speed q=0.2 s=0.2, band both"
 MEASURES = [measure for pair in zip(measures("anytime"), measures("final"), strict=True) for measure in pair]
+CONFIRMED = set(range(200, 210))
+
+
+def charts(name: str, seeds: set[int], arms: tuple[str, ...] = (), **where: str) -> list[dict]:
+    """By measure: what each method reached with each arm, seed by seed."""
+    runs = load([REPO / "results" / name], where=where)
+    runs = [run for run in runs if not arms or run.arm in arms]
+    assert {run.seed for run in runs} == seeds
+    return [next(iter(collect(runs, measure).values())) for measure in MEASURES]
+
+
+def confirmation(name: str, buffer: str, what: str = "", speed: str = SPEED) -> Iterator[list[str]]:
+    """A row for each method and measure: both means, and what is known of the difference."""
+    found = charts(name, CONFIRMED, (RESERVOIR, speed), buffer_size=buffer)
+    for method in found[0]:
+        for measure, chart in zip(MEASURES, found, strict=True):
+            arms = chart[method]
+            change = paired(arms[speed], arms[RESERVOIR])
+            means = [Mean.of(arms[arm].values()).text() for arm in (RESERVOIR, speed)]
+            yield [what or f"{method}, {int(buffer):,}", measure.title.replace(" accuracy", ""), *means,
+                   change.text(sign=True), change.span(), change.better(), probability(change.p)]
+
+
+def designs(name: str, seeds: set[int], arms: tuple[str, ...] = (), method: str = "ER",
+            **where: str) -> Iterator[list[str]]:
+    """A row for each arm: by measure, how far it is ahead of the reservoir."""
+    found = charts(name, seeds, arms, **where)
+    for arm in found[0][method]:
+        if arm != RESERVOIR:
+            yield [arm, *(compare(chart, arm, RESERVOIR)[method].text(sign=True) for chart in found)]
+
+
+def line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 @pytest.mark.parametrize("buffer", ["500", "2000"])
-def test_the_confirmation(buffer: str) -> None:
-    """A row for each method and measure."""
-    runs = load([REPO / "results" / "streams_confirm_frozen"], where={"buffer_size": buffer})
-    assert {run.seed for run in runs} == set(range(200, 210))
-    runs = [run for run in runs if run.arm in (RESERVOIR, SPEED)]
-    for measure in MEASURES:
-        (chart,) = collect(runs, measure).values()
-        for method, arms in chart.items():
-            change = paired(arms[SPEED], arms[RESERVOIR])
-            means = [Mean.of(arms[arm].values()).text() for arm in (RESERVOIR, SPEED)]
-            cells = [f"{method}, {int(buffer):,}", measure.title.replace(" accuracy", ""), *means,
-                     change.text(sign=True), change.span(), change.better(), probability(change.p)]
-            assert f"| {' | '.join(cells)} |" in PAGE
-            if (buffer, measure.name) == ("500", "class_il"):
-                assert f"{change.text()} points ({method})" in README
+@pytest.mark.parametrize("name", ["streams_confirm_frozen", "streams_confirm_frozen_cifar10"])
+def test_the_confirmation(name: str, buffer: str) -> None:
+    rows = list(confirmation(name, buffer))
+    assert len(rows) == 8
+    for row in rows:
+        assert line(row) in PAGE
+        if (name, row[1], buffer) == ("streams_confirm_frozen", "final Class-IL", "500"):
+            assert f"{row[4].lstrip('+')} points ({row[0].partition(',')[0]})" in README
+
+
+@pytest.mark.parametrize(("name", "what"), [
+    ("blurry", "blurred"), ("drift", "drifting"), ("imbalance", "long-tailed"), ("noise", "noisy")])
+def test_other_streams(name: str, what: str) -> None:
+    for row in confirmation(f"streams_confirm_{name}", "500", what):
+        assert line(row) in PAGE
+
+
+@pytest.mark.parametrize("name", ["CIFAR-10", "CIFAR-100"])
+def test_networks_from_scratch(name: str) -> None:
+    for row in confirmation(f"streams_confirm_{name.lower().replace('-', '')}", "500", name, FROM_SCRATCH):
+        assert line(row) in PAGE
 
 
 def test_the_picture(tmp_path: Path) -> None:
@@ -46,15 +88,11 @@ def test_the_picture(tmp_path: Path) -> None:
         assert (tmp_path / name).read_text() == (REPO / "docs" / "figures" / "streams" / name).read_text()
 
 
-def test_the_pilot() -> None:
+@pytest.mark.parametrize(("name", "seeds", "taken"), [
+    ("streams_pilot_frozen", 4, SPEED), ("streams_pilot", 6, FROM_SCRATCH)])
+def test_the_pilots(name: str, seeds: int, taken: str) -> None:
     """Designs less the reservoir; the one with the largest mean of the four was taken."""
-    runs = load([REPO / "results" / "streams_pilot_frozen"])
-    assert {run.seed for run in runs} == set(range(100, 104))
-    charts = [next(iter(collect(runs, measure).values())) for measure in MEASURES]
-    means = {}
-    for arm in charts[0]["ER"]:
-        if arm != RESERVOIR:
-            changes = [compare(chart, arm, RESERVOIR)["ER"] for chart in charts]
-            means[arm] = sum(change.mean for change in changes)
-            assert f"| {arm} | {' | '.join(change.text(sign=True) for change in changes)} |" in PAGE
-    assert max(means, key=means.__getitem__) == SPEED
+    rows = list(designs(name, set(range(100, 100 + seeds))))
+    for row in rows:
+        assert line(row) in PAGE
+    assert max(rows, key=lambda row: sum(float(cell.partition(" ")[0]) for cell in row[1:]))[0] == taken
