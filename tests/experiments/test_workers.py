@@ -51,7 +51,7 @@ def test_a_failure_is_the_last_line_of_its_reason(tmp_path: Path) -> None:
         raise error
 
     log = tmp_path / "a.log"
-    for error, says in ((UserError("one line"), "one line"), (ValueError("a\nb"), "b"), (SystemExit(3), "SystemExit: 3")):
+    for error, says in ((UserError("a line"), "a line"), (ValueError("a\nb"), "b"), (SystemExit(3), "SystemExit: 3")):
         assert attempt(log, wrong, error) == Failure(says)
 
 
