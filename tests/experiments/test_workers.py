@@ -46,6 +46,14 @@ def test_output_goes_to_the_log_and_descriptors_are_as_before(tmp_path: Path, ca
     assert capfd.readouterr() == ("1 ", "2 ")
 
 
+def test_both_streams_outlive_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steadied: list[Any] = []
+    monkeypatch.setattr(worker, "steady", lambda stream, fd: steadied.append((stream, fd)) or stream)
+    streams = sys.stdout, sys.stderr
+    assert attempt(tmp_path / "a.log", lambda: (sys.stdout, sys.stderr)) == streams
+    assert steadied == [(streams[0], 1), (streams[1], 2)]
+
+
 def test_a_failure_is_the_last_line_of_its_reason(tmp_path: Path) -> None:
     def wrong(error: BaseException) -> None:
         raise error
