@@ -86,7 +86,7 @@ OUTSIDE: list[tuple[str, Any, str]] = [
     ("threads", 0, "threads is 0, not a whole number of at least 1"), ("args.buffer_size", 0, "buffer_size is 0"),
     ("args.sbs_q", ..., "args.sbs_q is missing"), ("args.sampler", ..., "args.sampler is missing"),
     ("args.lr", {}, "args.lr is a dict, not the value of a flag"), ("test.task_il", [101], r"task_il\[0\] is 101"),
-    ("seed", 1, "seed is 1, and args.seed is 0"), ("id", "0" * 16, "0000, which is not that of its arguments"),
+    ("seed", 1, "seed is 1, and args.seed is 0"), ("id", "0" * 16, "000', which is not that of its arguments"),
     ("results.class_il", {"matrix": [[9.0]], "final": 9.0, "forgetting": 0.0}, "results have 1 and 2 tasks")]
 
 
