@@ -17,7 +17,6 @@ WRONG = [
     ("- a\n- b", ", line 1: the file should be `key: value` lines"),
     ("base: --lr 1\nname: a: b", ", line 2: not YAML: mapping values are not allowed here"),
     ("base: --lr 1\nname: \x01", ", line 1: not YAML: "),  # a fault without a line
-    ("grid: &a [*a]", ": nested too deeply"),  # it contains itself
     ("base: --lr 1\n\ngrids: 1", ", line 3: unknown key grids; did you mean grid? There are: name, base, grid, seeds,"),
     ("base: --lr 1\nxyz: 1", ", line 2: unknown key xyz. There are: name, base, grid, seeds, threads"),
     ("base: --lr 1\nseeds: 1\nbase: --lr 2", ", line 3: base is given twice, first in line 1"),
@@ -108,3 +107,7 @@ def test_the_first_flag_of_a_message_that_the_file_has_is_blamed(tmp_path: Path)
     flags = found.points[0].flags
     for message, line in (("--nothing, --lr and --model: no", 4), ("--model, --lr: no", 3), ("no --nothing", 2)):
         assert str(found.blame(flags, message)) == f"{tmp_path / 'config.yaml'}, line {line}: {message}"
+
+
+def test_a_grid_that_contains_itself_is_nested_too_deeply(tmp_path: Path) -> None:
+    assert refused(tmp_path, "grid: &a [*a]") == ": nested too deeply"

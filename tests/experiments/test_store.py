@@ -239,15 +239,15 @@ def test_what_is_no_result_in_a_folder_is_named_and_other_files_are_left_alone(w
     (folder / "0123456789abcdeg.json").write_text("{")  # no name of a run
     assert list(read_results(folder)) == [IDS[1]]
     bad = folder / "0123456789abcdef.json"
-    for content, says in ((b"{", "not JSON"), (b"\xff", "not JSON"), (b"[" * 100_000, "not JSON"),
-                          (b"{}", "not the result of a run: .*")):
-        bad.write_bytes(content)
-        with pytest.raises(UserError, match=f"0123456789abcdef.json: {says}; move it away$"):
-            read_results(folder)
-    bad.unlink()
     bad.mkdir()
     with pytest.raises(UserError, match="0123456789abcdef.json: Is a directory; move it away$"):
         read_results(folder)
+    bad.rmdir()
+    for content, says in ((b"{", "not JSON"), (b"\xff", "not JSON"), (b"{}", "not the result of a run: .*"),
+                          (b"[" * 100_000, "not JSON")):
+        bad.write_bytes(content)
+        with pytest.raises(UserError, match=f"0123456789abcdef.json: {says}; move it away$"):
+            read_results(folder)
 
 
 def test_a_folder_may_have_the_name_of_a_packed_file(write: Callable[..., Path], tmp_path: Path) -> None:

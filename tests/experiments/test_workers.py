@@ -23,6 +23,8 @@ from mammoth_sbs.experiments.store import Store
 from mammoth_sbs.experiments.worker import THREAD_LIMITS, Failure, attempt, execute, trial
 from tests.experiments.test_in_this_process import Machine, a_local, a_run
 
+pytestmark = pytest.mark.usefixtures("something_runs")
+
 # ---- what a worker does
 
 
