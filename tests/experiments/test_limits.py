@@ -127,6 +127,8 @@ def test_where_results_are(tmp_path: Path) -> None:
 
 def test_one_sweep_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "WAIT_FOR_LOCK", 0.0)
+    naps = [0] * 9
+    monkeypatch.setattr(store.time, "sleep", lambda _: naps.pop())
     one = Store(tmp_path / "out")
     one.check()  # nothing was locked
     with one.locked():

@@ -36,11 +36,11 @@ def test_output_goes_to_the_log_and_descriptors_are_as_before(tmp_path: Path, ca
         for fd in fds:
             os.write(fd, b"%d " % fd)
 
-    before, streams, opened = now(), (sys.stdout, sys.stderr), len(os.listdir("/proc/self/fd"))
+    before, streams, opened = now(), (sys.stdout, sys.stderr), len(os.listdir("/dev/fd"))
     assert before[0] != before[1]
     log = tmp_path / "a.log"
     assert attempt(log, speak, 1, 2) is None and attempt(tmp_path / "nowhere" / "a", speak, 1, 2) is None
-    assert now() == before and (sys.stdout, sys.stderr) == streams and len(os.listdir("/proc/self/fd")) == opened
+    assert now() == before and (sys.stdout, sys.stderr) == streams and len(os.listdir("/dev/fd")) == opened
     assert log.read_text() == "1 2 " and not log.stat().st_mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
     attempt(log, speak, 2)
     assert log.read_text() == "2 "  # only what was said last
