@@ -24,6 +24,13 @@ def test_el2n_is_minus_the_length_of_the_error() -> None:
     assert el2n.value.tolist() == pytest.approx([-(0.25**2 * 2) ** 0.5, -(0.75**2 * 2) ** 0.5])
 
 
+def test_el2n_is_of_the_own_label_of_each_example() -> None:
+    el2n, logits = DYNAMICS["el2n"](3), torch.tensor([[2.0, 1.0, 1.0], [1.0, 2.0, 1.0], [1.0, 1.0, 2.0]]).log()
+    el2n.update(torch.tensor([2, 0, 1]), torch.tensor([1, 1, 0]), logits)
+    right, wrong = -(0.5**2 + 2 * 0.25**2) ** 0.5, -(0.75**2 + 0.5**2 + 0.25**2) ** 0.5
+    assert el2n.value.tolist() == pytest.approx([right, wrong, wrong])
+
+
 def test_forgetting_events_count_from_right_to_wrong_and_never_right_is_worst() -> None:
     events, right = ForgettingEvents(4), ["1011", "1111", "0000", "0101"]  # epochs of each example
     for epoch in range(4):

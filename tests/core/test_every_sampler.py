@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mammoth_sbs.core.samplers import Task, get_sampler
-from mammoth_sbs.core.samplers.base import spread
+from mammoth_sbs.core.samplers.base import by_class, spread
 from tests.core.conftest import FIELDS, NAMES, choose, make_task, seeded
 
 
@@ -56,6 +56,47 @@ def test_quotas_are_as_even_as_the_classes_allow(counts: list[int], data: st.Dat
     for quota, count in zip(quotas, counts, strict=True):
         assert 0 <= quota <= count
         assert quota == count or quota >= max(quotas) - 1
+
+
+def test_quotas_by_hand() -> None:
+    assert spread(torch.tensor([3, 3]), 6, seeded()).tolist() == [3, 3]
+    assert spread(torch.tensor([2, 10, 10]), 8, seeded()).tolist() == [2, 3, 3]  # the first has no more to give
+    assert spread(torch.tensor([2, 10]), 0, seeded()).tolist() == [0, 0]
+    rests = {tuple(spread(torch.tensor([2, 10, 10]), 9, seeded(seed)).tolist()) for seed in range(20)}
+    assert rests == {(2, 3, 4), (2, 4, 3)}
+    single = {tuple(spread(torch.tensor([5, 5, 5]), 1, seeded(seed)).tolist()) for seed in range(30)}
+    assert single == {(1, 0, 0), (0, 1, 0), (0, 0, 1)}
+
+
+def test_each_class_comes_with_its_examples_in_random_order() -> None:
+    labels = torch.tensor([9, 4, 9, 4, 9, 9, 4, 9])
+    orders = set()
+    for seed in range(10):
+        (fours, of_four), (nines, of_nine) = by_class(labels, 4, seeded(seed))
+        assert (of_four, of_nine, sorted(fours.tolist()), sorted(nines.tolist())) == (2, 2, [1, 3, 6], [0, 2, 4, 5, 7])
+        orders.add(tuple(nines.tolist()))
+    assert len(orders) > 5
+
+
+def test_samplers_draw_from_the_generator_that_is_given_and_from_no_other() -> None:
+    task, before = make_task(24), torch.get_rng_state()
+    for name in [*NAMES, "speed"]:
+        sampler = get_sampler(name)
+        for draw in (lambda g, it=sampler: it.choose(task, 10, g),
+                     lambda g, it=sampler: it.choose_per_class(task, {0: 2, 2: 5}, g)):
+            assert torch.equal(draw(seeded(3)), draw(seeded(3))), name
+            assert torch.equal(torch.get_rng_state(), before), name
+
+
+def test_no_example_and_one_can_be_asked_for() -> None:
+    task = make_task(12)
+    for name in [*NAMES, "speed"]:
+        assert choose(name, task, 0) == [] and len(choose(name, task, 1)) == 1, name
+
+
+def test_what_a_task_does_not_have_is_named() -> None:
+    with pytest.raises(ValueError, match="this sampler needs `features`, which the task does not have"):
+        Task(torch.arange(3), speed=torch.ones(3)).need("features")
 
 
 @pytest.mark.parametrize("name", ["herding", "ipm"])

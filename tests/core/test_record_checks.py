@@ -90,14 +90,32 @@ NOT_A_RECORD: dict[str, tuple[Callable[[Arrays], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("damage", NOT_A_RECORD)
-def test_what_does_not_fit_is_named(damage: str, arrays: Arrays, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_named(arrays: Arrays, tmp_path: Path) -> None:
     assert read(tmp_path, arrays).tasks == 2  # undamaged, with the least and the most of everything
-    change, says = NOT_A_RECORD[damage]
-    change(arrays)
-    with pytest.raises(UserError) as error:
-        read(tmp_path, arrays)
-    assert says in str(error.value) and str(error.value).startswith(f"{tmp_path / 'r.npz'}: not a record")
+    for damage, (change, says) in NOT_A_RECORD.items():
+        damaged = dict(arrays)
+        change(damaged)
+        with pytest.raises(UserError) as error:
+            read(tmp_path, damaged)
+        assert says in str(error.value), damage
+        assert str(error.value).startswith(f"{tmp_path / 'r.npz'}: not a record"), damage
+
+
+def test_a_later_task_may_have_fewer_epochs(arrays: Arrays, tmp_path: Path) -> None:
+    arrays["epochs"] = np.array([[1, 1], [1, 2], [1, 3], [2, 1]])
+    for name in [name for name in arrays if name.startswith("task2_M")]:
+        arrays[name] = arrays[name][:1]
+    record = read(tmp_path, arrays)
+    assert (record.tasks, record.rows(2).tolist(), len(record.matrix(2))) == (2, [2], 1)
+
+
+def test_an_error_without_a_reason_is_damage_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **given: Any) -> None:
+        raise OSError("without a number")
+
+    monkeypatch.setattr(np, "load", fail)
+    with pytest.raises(UserError, match="not a record, a damaged or an old one; make it by --sbs-record$"):
+        Record(tmp_path / "r.npz")
 
 
 def test_a_method_without_a_buffer_has_a_record_too(arrays: Arrays, tmp_path: Path) -> None:

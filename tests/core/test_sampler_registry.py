@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 import torch
 
+from mammoth_sbs.core import samplers
 from mammoth_sbs.core.samplers import SAMPLERS, Sampler, Task, get_sampler, sampler_names
 from mammoth_sbs.errors import UserError
 from tests.core.conftest import FIELDS, NAMES, seeded
@@ -96,3 +98,34 @@ def test_an_installed_package_adds_a_sampler() -> None:
         get_sampler("stranger")
     with pytest.raises(UserError, match="third_party_sampler_without:Anything could not be imported"):
         get_sampler("missing")
+
+
+class Quickest(Sampler):
+    """What another package may bring."""
+
+    name, needs = "quickest", frozenset({"speed"})
+
+    def choose(self, task: Task, k: int, generator: torch.Generator) -> torch.Tensor:
+        return task.need("speed").argsort(descending=True)[:k]
+
+
+def no_class() -> None:
+    """Nor is this a sampler."""
+
+
+def test_what_entry_points_name_is_loaded_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = "mammoth_sbs.samplers"
+    found = [EntryPoint(name, value, group) for name, value in (
+        ("the_quickest", f"{__name__}:Quickest"), ("gss", f"{__name__}:Quickest"), ("a-path", "pathlib:Path"),
+        ("no-class", f"{__name__}:no_class"), ("missing", f"{__name__}:Nothing"))]
+    monkeypatch.setattr(samplers, "entry_points", lambda group: [entry for entry in found if entry.group == group])
+    monkeypatch.setattr(samplers, "_installed", samplers._installed.__wrapped__)
+    assert sampler_names() == [*SAMPLERS, "a-path", "missing", "no-class", "the-quickest"]
+    for name in ("the-quickest", "the_quickest"):
+        assert type(get_sampler(name)) is Quickest
+    assert type(get_sampler("gss")) is SAMPLERS["gss"]
+    for name, says in (("a-path", "pathlib:Path is not a subclass"), ("no-class", "no_class is not a subclass"),
+                       ("missing", ":Nothing could not be imported"), ("quickest", "did you mean `the-quickest`?")):
+        with pytest.raises(UserError) as error:
+            get_sampler(name)
+        assert says in str(error.value), name

@@ -12,6 +12,9 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from mammoth_sbs.core.samplers import Task, get_sampler
+from mammoth_sbs.core.samplers.ccs import CCS
+from mammoth_sbs.core.samplers.herding import herd
+from mammoth_sbs.core.samplers.ipm import project_and_match
 from tests.core.conftest import choose, make_task, seeded
 
 
@@ -82,6 +85,12 @@ def test_lars_with_equal_losses_is_uniform() -> None:
     assert chisquare(counts.numpy()).pvalue > 1e-3
 
 
+def test_lars_tells_losses_apart_however_little_they_differ() -> None:
+    losses = 1e6 + 1e-8 * torch.arange(4.0, dtype=torch.float64)
+    task = Task(torch.zeros(4), losses=losses)
+    assert {choose("lars", task, 1, seed)[0] for seed in range(30)} == {3}
+
+
 def slow_herding(features: Tensor, k: int) -> list[int]:
     """iCaRL's Algorithm 4, word by word."""
     phi = [f / np.linalg.norm(f) if np.linalg.norm(f) > 0 else f for f in features.numpy()]
@@ -105,6 +114,17 @@ def test_herding_is_icarls_greedy_choice_per_class(seed: int) -> None:
         assert [i for i in chosen if task.labels[i] == c] == slow
 
 
+def test_herding_keeps_the_mean_of_rows_of_any_length() -> None:
+    rows = torch.randn(9, 3, generator=seeded(), dtype=torch.float64) * torch.arange(1, 10).unsqueeze(1)
+    rows[0] = 9 / 8 * rows[1:].mean(0)  # the mean of all, or almost
+    chosen = herd(rows, 7).tolist()
+    assert chosen[0] == 0
+    for j, m in enumerate(chosen):
+        away = {i: float((rows[[*chosen[:j], i]].mean(0) - rows.mean(0)).norm())
+                for i in range(9) if i not in chosen[:j]}
+        assert away[m] == pytest.approx(min(away.values()), abs=1e-9)
+
+
 def follow_ipm(rows: np.ndarray, chosen: list[int]) -> None:
     """Algorithm 1 with a full SVD and explicit residuals: each choice must match v best, or tie with the best."""
     residual = rows.copy()
@@ -122,6 +142,18 @@ def follow_ipm(rows: np.ndarray, chosen: list[int]) -> None:
         assert match[m] >= max(match.values()) - 1e-9, step
         a = residual[m] / norms[m]
         residual = residual @ (np.eye(len(a)) - np.outer(a, a))
+
+
+def test_ipm_matches_rows_of_any_length_and_starts_again_when_all_are_explained() -> None:
+    for n, d, k, scale in ((12, 7, 7, 1.0), (12, 7, 11, 1e-3), (20, 5, 14, 1e3), (30, 18, 17, 0.1)):
+        rows = scale * torch.randn(n, d, generator=seeded(n), dtype=torch.float64).add(0.5).relu()
+        chosen = project_and_match(rows, k, seeded())
+        assert len(set(chosen)) == k
+        follow_ipm(rows.numpy(), chosen)
+    rows[:] = 0
+    rows[[4, 9, 7]] = torch.eye(18, dtype=torch.float64)[:3]
+    chosen = project_and_match(rows, 6, seeded())
+    assert set(chosen[:3]) == {4, 7, 9} and chosen[3:] == [0, 1, 2]  # rows of 0 come last
 
 
 @pytest.mark.parametrize(("d", "k"), [(40, 30), (24, 75), (5, 48), (1, 9)])
@@ -194,8 +226,6 @@ def test_gss_names_labels_that_have_no_column() -> None:
 
 def test_ccs_leaves_out_the_hardest_and_covers_the_rest_evenly() -> None:
     """Zheng et al., Algorithm 1: 300 examples in the lowest of three strata, 30 and 6 in the others."""
-    from mammoth_sbs.core.samplers.ccs import CCS
-
     speed = torch.cat([torch.full((84,), 0.0), torch.full((300,), 0.3), torch.full((30,), 0.6), torch.full((6,), 0.9)])
     chosen = CCS(s=0.2).choose(Task(torch.zeros(420), speed), 26, seeded())
     assert [(speed[chosen] == value).sum().item() for value in (0.0, 0.3, 0.6, 0.9)] == [0, 10, 10, 6]
@@ -203,6 +233,14 @@ def test_ccs_leaves_out_the_hardest_and_covers_the_rest_evenly() -> None:
     assert len(others) == 3  # at random within a stratum
     everything = CCS(s=0.2).choose(Task(torch.zeros(420), speed), 400, seeded())
     assert (speed[everything] == 0).sum() == 64  # cut only as far as k allows
+
+
+def test_the_strata_of_ccs_reach_from_the_lowest_to_the_highest_that_is_left() -> None:
+    """Fifty of them: 0.97 of the way is in the last but one, 0.9802 and 1 share the last."""
+    way = torch.tensor([0.0] * 12 + [0.97] * 12 + [0.9802] * 6 + [1.0] * 6)
+    for seed in range(5):
+        chosen = way[CCS(s=0).choose(Task(torch.zeros(36), 0.4 + 0.5 * way), 12, seeded(seed))]
+        assert [int((chosen == 0).sum()), int((chosen == way[12]).sum())] == [4, 4]
 
 
 def test_rainbow_goes_through_each_class_from_certain_to_uncertain_at_equal_steps() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -180,15 +182,33 @@ def test_the_default_is_the_papers_fix_and_the_limits_are_those_of_what_is_kept(
     assert SpeedBand(0, 0).limits(speeds) == pytest.approx((0, 0.9))
 
 
-@pytest.mark.parametrize(("q", "s", "says"), [
+BAD_FRACTIONS: list[tuple[float, float, str]] = [
     (20, 0.2, r"^q .* not 20; did you mean 0.2\?$"), (0.2, 20, r"^s .* not 20; did you mean 0.2\?$"),
     (1, 0, r"^q .* not 1; did you mean 0.01\?$"), (99, 0, r"^q .* not 99; did you mean 0.99\?$"),
     (100, 0, r"^q is a fraction in \[0, 1\), not 100$"), (-0.1, 30, r"^q is a fraction in \[0, 1\), not -0.1$"),
-    (0.5, 0.5, "below 1"), (0.9, 0.2, "below 1"), (0.2, 0.9, "below 1"),
-])
-def test_bad_fractions_are_refused(q: float, s: float, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        SpeedBand(q, s)
+    (0.5, 0.5, "below 1"), (0.9, 0.2, "below 1"), (0.2, 0.9, "below 1"), (30, -0.1, r"^q .* not 30; did you mean 0.3"),
+]
+
+
+def test_bad_fractions_are_refused() -> None:
+    """The first that is wrong is named, `q` before `s`."""
+    for q, s, says in BAD_FRACTIONS:
+        with pytest.raises(ValueError, match=says):
+            SpeedBand(q, s)
+    assert SpeedBand(0, 0) == SpeedBand(0.0, 0.0) and SpeedBand(0, 0.99).s == SpeedBand(0.99, 0).q
+
+
+def test_ties_are_broken_by_the_generator_that_is_given() -> None:
+    speeds, before = torch.zeros(40), torch.get_rng_state()
+    one, same, other = (SpeedBand(0.25, 0.25).split(speeds, generator(seed)).kept.tolist() for seed in (3, 3, 4))
+    assert one == same != other
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_left_out_come_back_in_the_order_of_their_distance_from_the_band() -> None:
+    speeds = torch.tensor([14.0, 11, 9, 8, 6, 6, 4, 2, 0]) / 16
+    split = SpeedBand(3 / 9, 2 / 9).split(speeds, generator())
+    assert (16 * speeds[nearest_first(split, speeds)]).tolist() == [9, 2, 11, 0, 14]  # 1, 2, 3, 4 and 6 away
 
 
 def test_rounding_is_free_of_float_dust() -> None:
@@ -249,3 +269,54 @@ def test_the_stream_may_be_the_last_rows_of_a_pass() -> None:
     assert hook.waiting
     net(torch.cat([replay, stream]))
     assert not hook.waiting and speed.value.tolist() == [0.0, 1.0]
+
+
+class OnAGPU(torch.Tensor):
+    """A tensor that says so, until it is moved."""
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return torch.device("cuda")
+
+    def to(self, *args: Any, **given: Any) -> torch.Tensor:
+        return self.as_subclass(torch.Tensor)
+
+
+def test_counting_goes_to_where_the_predictions_are() -> None:
+    speed = LearningSpeed(3)
+    held = [name for name, value in vars(speed).items() if isinstance(value, torch.Tensor)]
+    for name in held:
+        setattr(speed, name, getattr(speed, name).as_subclass(OnAGPU))
+    speed.update(torch.tensor([2, 0]), torch.tensor([True, False]), epoch=0)
+    assert len(held) == 4 and all(type(getattr(speed, name)) is torch.Tensor for name in held)
+    assert speed.value.tolist() == [0, 0, 1]
+
+
+def test_a_gpu_is_not_asked_which_batch_it_was_and_counts_nothing_if_it_was_another() -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.as_subclass(torch.Tensor)
+
+    net, speed, seen = Net(), LearningSpeed(3), []
+    hook = SpeedHook(net, speed, lambda logits: logits.argmax(1), lambda *of: seen.append(of))
+    stream = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]])
+    replay = torch.tensor([[1.0, 0.0], [0.0, 3.0], [4.0, 0.0]])  # its first row is the stream's too
+    hook.expect(stream, torch.tensor([0, 1, 1]), torch.tensor([2, 1, 0]), 0)
+    net(replay[:2].as_subclass(OnAGPU))  # shorter: that is known without a look
+    assert hook.waiting
+    net(replay.as_subclass(OnAGPU))
+    assert speed.count.tolist() == [0, 0, 0] and not seen
+    assert not hook.waiting  # it may have been the stream, as far as is known
+    net(torch.cat([stream, replay]).as_subclass(OnAGPU))
+    assert speed.count.tolist() == [0, 1, 1] and len(seen) == 1
+
+
+def test_a_stream_batch_that_passes_again_is_replay() -> None:
+    net, seen = nn.Identity(), []
+    hook = SpeedHook(net, LearningSpeed(2), lambda logits: logits.argmax(1), lambda *of: seen.append(of))
+    assert not hook.waiting
+    stream = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    hook.expect(stream, torch.tensor([0, 1]), torch.tensor([1, 0]), 0)
+    for passed in (stream, stream, stream.clone(), torch.cat([stream, stream])):
+        net(passed)
+    assert len(seen) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,16 @@ def test_a_sampler_draws_from_its_own_generator(name: str) -> None:
     assert held[0] == held[1]
     if name not in ("stream-reservoir",):
         assert Stream(VARIANTS[name](20), labels, logits, seed=3).run(10).tolist() != held[0]
+
+
+def test_a_reservoir_draws_a_number_for_each_as_the_stock_buffer_does() -> None:
+    sampler = STREAM_SAMPLERS["stream-reservoir"](5)
+    sampler.seen = 7
+    np.random.seed(3)
+    found = sampler.candidates(margins([0.0] * 40), 2)
+    np.random.seed(3)
+    drawn = {i: np.random.randint(0, 7 + i + 1) for i in range(2, 40)}
+    assert found == [(i, slot) for i, slot in drawn.items() if slot < 5] and len(found) > 4
 
 
 def test_a_place_is_drawn_with_probabilities_proportional_to_the_weights() -> None:
@@ -118,17 +129,28 @@ def test_a_look_is_worth_its_difference_from_what_was_expected_of_the_class() ->
     assert sampler.speed[2] == pytest.approx((arrivals[1] + of_replays[1] + of_replays[3]) / 3, abs=1e-5)
 
 
-@pytest.mark.parametrize(("given", "counts"), [
-    ({}, [2, 1]), ({"looks": "arrival"}, [1, 1]), ({"looks": "replay"}, [1, 0]), ({"band": "both"}, [2, 1]),
-    ({"band": "enter"}, [1, 1])])  # where nobody leaves for its speed, replays are not looked at
-def test_which_looks_count(given: dict[str, str], counts: list[int]) -> None:
-    sampler = StreamSpeed(2, by="margin", **given)  # type: ignore[arg-type]
-    sampler.offer(margins([1.0, 3.0]), seeded())
-    sampler.replayed(np.array([0]), margins([2.0]))
-    assert sampler.count.tolist() == counts
-    if given.get("looks") == "replay":
-        sampler.replayed(np.array([0]), margins([3.0]))
-        assert sampler.speed.tolist() == [0.5, 0]  # 0, as nothing was expected, and 3 - 2
+def test_which_looks_count() -> None:
+    for given, counts in (
+        ({}, [2, 1]), ({"looks": "arrival"}, [1, 1]), ({"looks": "replay"}, [1, 0]), ({"band": "both"}, [2, 1]),
+        ({"band": "enter"}, [1, 1]),  # where nobody leaves for its speed, replays are not looked at
+    ):
+        sampler = StreamSpeed(2, by="margin", **given)  # type: ignore[arg-type]
+        sampler.offer(margins([1.0, 3.0]), seeded())
+        sampler.replayed(np.array([0]), margins([2.0]))
+        assert sampler.count.tolist() == counts, given
+        if given.get("looks") == "replay":
+            sampler.replayed(np.array([0]), margins([3.0]))
+            assert sampler.speed.tolist() == [0.5, 0]  # 0, as nothing was expected, and 3 - 2
+
+
+def test_means_and_limits_follow_some_twenty_looks_of_their_kind() -> None:
+    sampler = StreamSpeed(2, q=0.3, s=0.2)
+    sampler.offer(margins([1.0]), seeded())
+    sampler.replayed(np.array([0]), margins([1.0]))
+    assert sampler.known.tolist() == [[1], [1]]
+    sampler.limits[:, 0] = -1, 1, 2, 100
+    sampler.is_inside(0, 4.0)  # the scale goes a twentieth of the way; the limits a twentieth of it, times s and 1 - q
+    assert sampler.limits[:, 0].tolist() == pytest.approx([-1 + 0.105 * 0.2, 1 + 0.105 * 0.7, 2.1, 101])
 
 
 def test_the_defaults_are_the_papers_band_and_leaving_from_the_whole_class() -> None:
@@ -166,6 +188,16 @@ def test_with_near_only_those_that_arrived_about_then_are_asked() -> None:
     assert leaving(slots(speed, [0] * 6, q=0, s=0.34, near=3), 4) == {5}
     assert leaving(slots(speed, [0] * 6, q=0.2, s=0.2, near=3), 2) == {2}  # a fifth of three is nobody
     assert leaving(slots(speed, [0] * 6, q=0.2, s=0, near=6), 4) == leaving(slots(speed, [0] * 6, q=0.2, s=0), 4) == {0}
+
+
+def test_as_many_are_near_as_are_asked_for_and_nobody_is_nearer() -> None:
+    sampler = slots([0.0] * 30, [0] * 30, near=9)
+    sampler.since = np.random.RandomState(0).permutation(30) ** 2
+    sampler.band = SimpleNamespace(left_out=lambda n: (0, n))  # type: ignore[assignment]  # all lie outside
+    for slot in (0, 11, 29):
+        nearest = np.argsort(np.abs(sampler.since - sampler.since[slot]), kind="stable")[:9]
+        g = seeded()
+        assert {sampler.instead_of(slot, g) for _ in range(200)} == set(nearest.tolist())
 
 
 def test_two_that_change_places_take_all_that_is_known_along() -> None:

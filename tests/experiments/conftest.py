@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mammoth_sbs.commands import sweep as sweep_command
+from mammoth_sbs.experiments.executors import local
 from tests.conftest import REPO
 
 BASE = "--dataset seq-digits --n_tasks 2 --n_epochs 2 --buffer_size 50 --lr 0.05"
@@ -45,6 +46,18 @@ def do(config: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
         return tmp_path / results
 
     return do
+
+
+@pytest.fixture
+def something_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where runs wait and none is under way, nothing would ever happen: that is no reason to wait."""
+    original = local.wait
+
+    def wait(of: Any, timeout: float | None = None) -> Any:
+        assert of, "nothing runs"
+        return original(of, timeout)
+
+    monkeypatch.setattr(local, "wait", wait)
 
 
 @pytest.fixture

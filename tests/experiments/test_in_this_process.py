@@ -26,6 +26,8 @@ from tests.experiments.conftest import BASE
 
 from datasets.utils import sources
 
+pytestmark = pytest.mark.usefixtures("something_runs")
+
 # ---- one run
 
 

@@ -58,7 +58,7 @@ def at(place: str, value: Any) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-@pytest.mark.parametrize(("place", "value", "says"), [
+OUTSIDE: list[tuple[str, Any, str]] = [
     ("results.task_il.forward_transfer", -100.1, "forward_transfer is -100.1, not a number from -100 to 100"),
     ("results.task_il.forward_transfer", 100.1, "forward_transfer is 100.1, not a number from -100 to 100"),
     ("results.task_il.anytime", 100.1, "anytime is 100.1, not a number from 0 to 100"),
@@ -86,14 +86,18 @@ def at(place: str, value: Any) -> Callable[[dict[str, Any]], None]:
     ("threads", 0, "threads is 0, not a whole number of at least 1"), ("args.buffer_size", 0, "buffer_size is 0"),
     ("args.sbs_q", ..., "args.sbs_q is missing"), ("args.sampler", ..., "args.sampler is missing"),
     ("args.lr", {}, "args.lr is a dict, not the value of a flag"), ("test.task_il", [101], r"task_il\[0\] is 101"),
-    ("seed", 1, "seed is 1, and args.seed is 0")])
-def test_a_result_outside_its_limits_is_named(place: str, value: Any, says: str) -> None:
+    ("seed", 1, "seed is 1, and args.seed is 0"), ("id", "0" * 16, "000', which is not that of its arguments"),
+    ("results.class_il", {"matrix": [[9.0]], "final": 9.0, "forgetting": 0.0}, "results have 1 and 2 tasks")]
+
+
+def test_a_result_outside_its_limits_is_named() -> None:
     made = whole()
     schema.check(made)
-    changed = copy.deepcopy(made)
-    at(place, value)(changed)
-    with pytest.raises(Unfit, match=says):
-        schema.check(changed)
+    for place, value, says in OUTSIDE:
+        changed = copy.deepcopy(made)
+        at(place, value)(changed)
+        with pytest.raises(Unfit, match=says):
+            schema.check(changed)
 
 
 def test_a_stock_method_has_no_sampler_and_rounding_is_no_contradiction() -> None:
@@ -123,6 +127,8 @@ def test_where_results_are(tmp_path: Path) -> None:
 
 def test_one_sweep_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "WAIT_FOR_LOCK", 0.0)
+    naps = [0] * 9
+    monkeypatch.setattr(store.time, "sleep", lambda _: naps.pop())
     one = Store(tmp_path / "out")
     one.check()  # nothing was locked
     with one.locked():
@@ -186,7 +192,7 @@ def test_what_has_no_room_is_saved_elsewhere_and_ends_the_sweep(tmp_path: Path,
 
 # ---- what a config may ask for
 
-@pytest.mark.parametrize(("text", "says"), [
+ASKED_FOR: list[tuple[str, str | None]] = [
     ("seeds: 100000", None), ("seeds: 100001", "a whole number from 1 to 100000"), ("seeds: 1", None),
     ("seeds: 0", "a whole number from 1 to 100000 is needed, not 0"), ("seeds: []", "give each once, and at least one"),
     (f"seeds: [0, {2**64 - 1}]", None), ("threads: 1024", None), ("threads: 1025", "from 1 to 1024"),
@@ -196,16 +202,19 @@ def test_what_has_no_room_is_saved_elsewhere_and_ends_the_sweep(tmp_path: Path,
     ("grid: {lr: [1, 2]}\nseeds: 50001", "2 points of 50001 seeds: more than 100000 runs"),
     (f"grid: {{lr: [{', '.join(['1'] * 317)}], n_epochs: [{', '.join(['1'] * 316)}]}}", "100000 combinations"),
     ("name: [a]", "a single value is needed here"), ("name:", "a single value is needed here"),
-    ("grid: []", "should be `key: value` lines"), ("grid: {lr: [[1, 2], 3]}", None)])
-def test_the_least_and_the_most_that_a_config_may_ask_for(tmp_path: Path, text: str, says: str | None) -> None:
+    ("grid: []", "should be `key: value` lines"), ("grid: {lr: [[1, 2], 3]}", None)]
+
+
+def test_the_least_and_the_most_that_a_config_may_ask_for(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text(f"base: --model er --dataset seq-digits\n{text}")
-    if says is None:
-        found = read_config(file)
-        assert len(found.points) * len(found.seeds) <= 100_000
-    else:
-        with pytest.raises(UserError, match=r"config.yaml, line \d: .*" + says):
-            read_config(file)
+    for text, says in ASKED_FOR:
+        file.write_text(f"base: --model er --dataset seq-digits\n{text}")
+        if says is None:
+            found = read_config(file)
+            assert len(found.points) * len(found.seeds) <= 100_000, text
+        else:
+            with pytest.raises(UserError, match=r"config.yaml, line \d: .*" + says):
+                read_config(file)
 
 
 def test_a_line_that_goes_over_several_blames_the_flags_own_line(tmp_path: Path) -> None:

@@ -206,10 +206,85 @@ def test_no_lock_is_committed() -> None:
 
 
 def test_a_disk_that_knows_no_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = [0] * 9
+
     def no_locks(*_: Any) -> None:
+        tries.pop()
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(store.fcntl, "flock", no_locks)
     with pytest.raises(UserError, match="^--results .*: cannot be locked: No locks available; give a folder"), \
             Store(tmp_path).locked():
         pass
+
+
+def test_flags_that_came_later_count_when_they_are_on() -> None:
+    kept = {"on": True, "one": 1, "some": [0], "text": "x", "low": 0.5}
+    off: dict[str, Any] = {"off": False, "none": None, "zero": 0, "empty": "", "nothing": []}
+    assert named({**kept, **off}) == kept and named({"seed": 0, "joint": False}) == {"seed": 0, "joint": False}
+
+
+def test_the_version_that_is_running_is_named_if_it_is_accepted(write: Callable[..., Path]) -> None:
+    folder, here = write(record(1, version="eee-torch2")), f"(this is {version()})"
+    assert len(read_results(folder)) == 1  # one version, whatever it is
+    for accept, says in (({version()}, True), ({"fff-torch2"}, False), ({version(), "fff-torch2"}, True)):
+        with pytest.raises(UserError, match="1 of eee-torch2.*Give --accept-version eee-torch2 to count") as error:
+            read_results(folder, accept)
+        assert (here in str(error.value)) is says
+    write(record(2, version="fff-torch2"))
+    with pytest.raises(UserError, match=r"other code: 1 of ...-torch2, 1 of ...-torch2\. Give --accept"):
+        read_results(folder)
+
+
+def test_what_is_no_result_in_a_folder_is_named_and_other_files_are_left_alone(write: Callable[..., Path]) -> None:
+    folder = write(record(1))
+    (folder / "notes.json").write_text("{")
+    (folder / "0123456789abcdeg.json").write_text("{")  # no name of a run
+    assert list(read_results(folder)) == [IDS[1]]
+    bad = folder / "0123456789abcdef.json"
+    bad.mkdir()
+    with pytest.raises(UserError, match="0123456789abcdef.json: Is a directory; move it away$"):
+        read_results(folder)
+    bad.rmdir()
+    for content, says in ((b"{", "not JSON"), (b"\xff", "not JSON"), (b"{}", "not the result of a run: .*"),
+                          (b"[" * 100_000, "not JSON")):
+        bad.write_bytes(content)
+        with pytest.raises(UserError, match=f"0123456789abcdef.json: {says}; move it away$"):
+            read_results(folder)
+
+
+def test_a_folder_may_have_the_name_of_a_packed_file(write: Callable[..., Path], tmp_path: Path) -> None:
+    folder = write(record(1)).rename(tmp_path / "x.jsonl")
+    assert list(read_results(folder)) == [IDS[1]] and store.is_results(folder)
+    assert not store.is_results(tmp_path / "y.jsonl") and read_results(tmp_path / "y.jsonl") == {}
+
+
+def test_a_lock_that_is_given_back_soon_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the workers of a sweep that was killed a moment ago do."""
+    tries, waited, tried = [1, 2, 3], list[float](), list[Any]()
+
+    def busy(*_: Any) -> None:
+        if tries.pop() > 1:
+            raise BlockingIOError
+
+    monkeypatch.setattr(store.fcntl, "flock", busy)
+    monkeypatch.setattr(store.time, "sleep", waited.append)
+    monkeypatch.setattr(store, "try_to_write", lambda *of: tried.append(of[:3]))
+    one = Store(tmp_path / "a" / "out")
+    with one.locked():
+        assert one.lock >= 0 and not (one.folder / ".lock").stat().st_mode & 0o111
+    assert len(waited) == 2 and min(waited) > 0 and not tries
+    assert tried == [(one.folder / "a.json", "results", "--results")]  # before the first run, not after it
+    one.check()  # nothing is locked any more
+    one.forget_first_tasks()  # there are none
+
+
+def test_nothing_is_saved_in_a_folder_that_was_removed(tmp_path: Path) -> None:
+    import shutil
+
+    one, made = Store(tmp_path / "out"), record(1)
+    with one.locked():
+        shutil.rmtree(one.folder)
+        with pytest.raises(UserError, match="was removed while the sweep was running"):
+            one.save(made["id"], "x", made["args"], 1, made)
+    assert not one.folder.exists()

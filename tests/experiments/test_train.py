@@ -7,14 +7,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from mammoth_sbs import Progress, UserError, train
+from mammoth_sbs import Progress, UserError, train, watch
 from tests.conftest import REPO
+
+train_module = import_module("mammoth_sbs.experiments.train")
 
 SMALL = {"dataset": "seq-digits", "buffer_size": 50, "n_epochs": 3, "train_per_class": 30, "stop_after": 3, "seed": 2}
 
@@ -139,3 +143,56 @@ def test_a_module_of_a_hosts_name_is_named(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True,
                           env={"PYTHONPATH": f"{tmp_path}:{REPO}"})
     assert done.stderr.startswith(f"caught: a module called datasets is imported already ({tmp_path / 'datasets'})")
+
+
+# ---- with a stand-in for the host
+
+SETTING = {"final": 1.0, "average_incremental": 2.0, "forgetting": 3.0, "backward_transfer": 4.0}
+
+
+def test_keywords_are_typed_as_flags_and_what_is_told_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    typed: list[list[str]] = []
+    told = [SimpleNamespace(sbs=None), SimpleNamespace(sbs="learned")]
+
+    def run(*given: str) -> dict:
+        assert given == ("model", "data", "args")
+        for now in told:
+            for watcher in watch.watchers():
+                watcher(now)  # type: ignore[arg-type]
+        torch.rand(3), np.random.rand(3), random.random()
+        quiet.append(watch.is_quiet())
+        return {"results": {"class_il": {"matrix": [[1.0]], **SETTING}, "task_il": {"matrix": [[9.0]], **SETTING}},
+                "args": {"lr": 2}, "command": "a command", "wall_time": 7.0}
+
+    stand_in = SimpleNamespace(parse_args=lambda words: typed.append(words) or "args",
+                               initialize=lambda args: ("model", "data", args), train=run)
+    monkeypatch.setattr(train_module, "load_host", lambda: stand_in)
+    quiet: list[bool] = []
+    seen: list[object] = []
+    state = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # type: ignore[index]
+    found = train("er_sbs", "digits", progress=seen.append, lr=0.5, lr_milestones=[3, 5], sbs_grid=(0, 0.2),
+                  joint=True, validation=False, buffer_size=None)
+    assert torch.equal(state[0], torch.get_rng_state()) and random.getstate() == state[2]
+    assert np.array_equal(state[1], np.random.get_state()[1])  # type: ignore[index]
+    assert " ".join(typed[0]) == ("--model er_sbs --dataset digits --disable_log 1 --non_verbose 1 --lr 0.5 "
+                                  "--lr_milestones 3 5 --sbs-grid 0 0.2 --joint 1 --validation 0")
+    assert seen == told and found.sbs == ["learned"] and watch.watchers() == ()
+    assert (found.class_il.matrix.tolist(), found.matrix.tolist()) == ([[1]], [[9]])
+    assert (found.args, found.command, found.seconds, found.model) == ({"lr": 2}, "a command", 7, "model")
+    assert found.record["wall_time"] == 7
+    train("er", "digits", verbose=True, disable_log=False)
+    assert typed[1] == ["--model", "er", "--dataset", "digits", "--disable_log", "0", "--non_verbose", "0"]
+    assert quiet == [True, False]
+
+
+def test_help_is_no_flag() -> None:
+    with pytest.raises(UserError, match="help is no flag of a run"):
+        train_module.in_words("help", True)
+
+
+def test_a_run_that_began_later_has_more_columns_than_rows() -> None:
+    found = train_module.accuracy({"matrix": [[1.0, 2.0], [3.0, 4.0, 5.0]], **SETTING, "anytime": 6.0, "other": 7.0})
+    assert found.matrix.shape == (2, 3) and np.isnan(found.matrix[0, 2])
+    assert found.matrix[0, :2].tolist() == [1, 2] and found.matrix[1].tolist() == [3, 4, 5]
+    assert (found.final, found.average_incremental, found.forgetting, found.backward_transfer) == (1, 2, 3, 4)
+    assert found.anytime == 6 and found.forward_transfer is None

@@ -46,3 +46,23 @@ def test_what_changes_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert after("experiments/new.py") == after("commands/new.py") == after("core/x.pyc") == first
     second = after("core/samplers/new.py")
     assert len({first, second, after("vendor/mammoth/models/config/er.yaml")}) == 3
+
+
+def test_a_run_on_a_users_own_mammoth_executes_more_and_names_its_commit(tmp_path: Path,
+                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module.mammoth_sbs, "__file__", str(tmp_path / "__init__.py"))
+    (tmp_path / "models").mkdir()
+    found = []
+    for content in ("one", "other"):
+        (tmp_path / "models" / "wrapped.py").write_text(content)
+        found.append(version.__wrapped__())
+    with monkeypatch.context() as there:
+        there.setattr(store_module.host, "root", lambda: tmp_path)
+        there.setattr(store_module.host, "commit", lambda folder: f"of {folder.name}")
+        found.append(version.__wrapped__())
+        (tmp_path / "models" / "wrapped.py").write_text("one")
+        found.append(version.__wrapped__())
+    assert found[0] == found[1] and len(set(found)) == 3
+    code, torch_release, *rest = found[2].split("-", 2)
+    assert len(code) == 12 and torch_release.startswith("torch") and rest == [f"mammoth-of {tmp_path.name}"]
+    assert found[0].count("-") == 1 and "+" not in found[0]
