@@ -75,6 +75,12 @@ def test_other_streams(name: str, what: str) -> None:
             assert row[4].lstrip("+") in README
 
 
+@pytest.mark.parametrize("data", ["CIFAR-10", "CIFAR-100"])
+def test_networks_from_scratch(data: str) -> None:
+    (row,) = designs(f"streams_confirm_{data.lower().replace('-', '')}", {200, 201, 202})
+    assert row[0] == BALANCED and line([data, *row[1:]]) in PAGE
+
+
 def test_the_picture(tmp_path: Path) -> None:
     """By the command beside it."""
     assert "figure bars results/streams_confirm_frozen --where buffer_size=500 -o docs/figures/streams" in PAGE
