@@ -61,12 +61,12 @@ def something_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, compiled_networks: Path) -> Iterator[Any]:
-    """Two nodes with one CPU each, the second with a cache of its own. Ray takes 127.0.0.1 for the machine's outer
+def cluster(tmp_path: Path) -> Iterator[Any]:
+    """Two nodes with one CPU each and a cache each. Ray takes 127.0.0.1 for the machine's outer
     address; other loopbacks it leaves."""
     utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed: pip install 'mammoth-sbs[ray]'")
     first, second = ({"num_cpus": 1, "node_ip_address": address, "env_vars": {"MAMMOTH_SBS_CACHE": str(cache)}}
-                     for address, cache in (("127.0.0.2", compiled_networks), ("127.0.0.3", tmp_path / "second")))
+                     for address, cache in (("127.0.0.2", tmp_path / "first"), ("127.0.0.3", tmp_path / "second")))
     cluster = utils.Cluster(initialize_head=True, head_node_args=first)
     cluster.second = cluster.add_node(**second)
     yield cluster
