@@ -49,6 +49,18 @@ def designs(name: str, seeds: set[int], **where: str) -> Iterator[list[str]]:
             yield [arm, *(compare(chart, arm, RESERVOIR)["ER"].text(sign=True) for chart in found)]
 
 
+def rivals(method: str, buffer: str) -> Iterator[list[str]]:
+    """A row for each sampler, on the seeds that all have: by measure, how far it is ahead of the reservoir."""
+    folders = [REPO / "results" / name for name in ("streams_confirm_frozen", "streams_rivals_frozen")]
+    runs = load(folders, where={"buffer_size": buffer})
+    found = [next(iter(collect(runs, measure, common=True).values())) for measure in MEASURES]
+    assert set(found[0][method][RESERVOIR]) == set(range(200, 206))
+    for arm in found[0][method]:
+        if arm != RESERVOIR:
+            changes = [compare(chart, arm, RESERVOIR)[method].text(sign=True) for chart in found]
+            yield [f"{method}, {int(buffer):,}", arm, *changes]
+
+
 def line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -79,6 +91,14 @@ def test_other_streams(name: str, what: str) -> None:
 def test_networks_from_scratch(data: str) -> None:
     (row,) = designs(f"streams_confirm_{data.lower().replace('-', '')}", {200, 201, 202})
     assert row[0] == BALANCED and line([data, *row[1:]]) in PAGE
+
+
+@pytest.mark.parametrize("buffer", ["500", "2000"])
+def test_the_rivals(buffer: str) -> None:
+    rows = [row for method in ("ER", "DER++") for row in rivals(method, buffer)]
+    assert len(rows) == 8
+    for row in rows:
+        assert line(row) in PAGE
 
 
 def test_the_picture(tmp_path: Path) -> None:
