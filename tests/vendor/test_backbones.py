@@ -54,3 +54,17 @@ def test_the_papers_small_and_tiny_networks_are_resnet18_divided() -> None:
         blocks = [m for n, m in net.named_modules()
                   if isinstance(m, nn.Conv2d) and n.startswith("layer") and m.kernel_size == (3, 3)]
         assert (net.conv1.out_channels, len(blocks)) == (filters, convolutions)
+
+
+@pytest.mark.parametrize("size, step", [((8, 8), 2), ((7, 5), 2), ((9, 6), 3), ((4, 4), 1)])
+def test_thinning_takes_every_step_th_pixel_and_its_gradient_goes_back_there(size: tuple[int, int], step: int) -> None:
+    """In a compiled shortcut: the values and gradients of a slice, and to the compiler the sizes that come out."""
+    from backbone.ResNetBlock import Thinned
+
+    x = torch.randn(3, 4, *size, requires_grad=True)
+    ours, plain = Thinned.apply(x, step), x[:, :, ::step, ::step]
+    assert torch.equal(ours, plain)
+    weight = torch.randn_like(plain)
+    gradients = [torch.autograd.grad((out * weight).sum(), x)[0] for out in (ours, plain)]
+    assert torch.equal(*gradients)
+    torch.library.opcheck(torch.ops.mammoth_sbs.spread.default, (weight, *size, step), test_utils="test_faketensor")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,6 +11,40 @@ from torch import Tensor, nn
 from backbone import MammothBackbone, register_backbone
 
 Shape = tuple[int, int, int]
+
+OPERATORS = torch.library.Library("mammoth_sbs", "FRAGMENT")
+OPERATORS.define("spread(Tensor pixels, SymInt height, SymInt width, int step) -> Tensor",
+                 tags=(torch.Tag.flexible_layout, torch.Tag.pt2_compliant_tag))
+
+
+def _spread(pixels: Tensor, height: int, width: int, step: int) -> Tensor:
+    image = _image(pixels, height, width, step).zero_()
+    image[:, :, ::step, ::step] = pixels
+    return image
+
+
+def _image(pixels: Tensor, height: int, width: int, step: int) -> Tensor:
+    return torch.empty(*pixels.shape[:2], height, width, dtype=pixels.dtype, device=pixels.device,
+                       memory_format=torch.channels_last)
+
+
+OPERATORS.impl("spread", _spread, "CompositeExplicitAutograd")
+torch.library.register_fake("mammoth_sbs::spread", _image, lib=OPERATORS)
+
+
+class Thinned(torch.autograd.Function):
+    """Every `step`-th pixel. To a compiler its gradient is one operator: asking at each pixel of a loop whether it was
+    taken costs more than the convolutions around it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, step: int) -> Tensor:
+        ctx.size, ctx.step = x.shape[2:], step
+        return x[:, :, ::step, ::step]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return torch.ops.mammoth_sbs.spread(grads[0], *ctx.size, ctx.step), None
+
 
 
 class Conv3x3(nn.Conv2d):
@@ -35,8 +71,7 @@ class Conv1x1(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.compiler.is_compiling():
-            step = self.stride[0]
-            return F.conv2d(x[:, :, ::step, ::step], self.weight)
+            return F.conv2d(Thinned.apply(x, self.stride[0]), self.weight)
         return super().forward(x)
 
 
