@@ -337,3 +337,14 @@ def test_a_shared_first_task_is_of_compiled_runs_or_of_eager_ones(run: Run, tmp_
     run("er_sbs", f"{flags('er', 1)} {shared}")
     with pytest.raises(UserError, match="--compile True there and False here"):
         run("er_sbs", f"{flags('er', 0)} {shared}")
+
+
+@pytest.mark.parametrize("line, capability, simdlen", [
+    ("--backbone tiny-resnet18 --num_filters 8", "AVX512", 256),  # a layer of 8 fills half of a vector of 16
+    ("--backbone tiny-resnet18 --num_filters 16", "AVX512", None),
+    ("--backbone tiny-resnet18 --num_filters 8", "AVX2", None),  # whose vectors are of 8
+    ("--backbone mnistmlp --mlp_hidden_size 8", "AVX512", None)])
+def test_vectors_are_no_longer_than_the_first_layer_is_wide(line: str, capability: str, simdlen: int | None,
+                                                            start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    assert compiled._options(start("sgd", f"{line} --lr 0.1").model.net)["cpp.simdlen"] == simdlen

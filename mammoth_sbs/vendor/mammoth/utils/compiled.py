@@ -42,9 +42,9 @@ class CannotCompile(UserError):
 class Compiled:
     """What a network's `embed` becomes: compiled where that is right, as it was elsewhere."""
 
-    def __init__(self, embed: Pass, shape: tuple[int, ...], threads: int) -> None:
+    def __init__(self, embed: Pass, shape: tuple[int, ...], options: dict[str, Any]) -> None:
         self.eager, self.shape = embed, shape
-        self.learn, self.ask = (_compile(embed, name, threads) for name in ("learn", "ask"))
+        self.learn, self.ask = (_compile(embed, name, options) for name in ("learn", "ask"))
 
     def __call__(self, net: MammothBackbone, x: Tensor) -> Tensor:
         """`embed`. A single image is left to the eager network, which complains if it cannot learn from one."""
@@ -60,16 +60,23 @@ class Compiled:
         return features if torch.is_grad_enabled() else features.detach()
 
 
-def _compile(embed: Pass, name: str, threads: int) -> Pass:
+def _compile(embed: Pass, name: str, options: dict[str, Any]) -> Pass:
     """A function of the network that will be compiled when it is called: a copy, for torch keeps code by function."""
-    from utils.by_image import ByImage  # it imports torch's compiler, which takes seconds
-
     code: CodeType = embed.__code__.replace(co_name=f"{embed.__code__.co_name}_{name}")
     copy = FunctionType(code, embed.__globals__, code.co_name, closure=embed.__closure__)
-    # their number is not written into the code: processes that search for q and s have one thread each
-    options: Any = {"cpp.threads": threads, "cpp.dynamic_threads": threads > 1, "guard_filter_fn": _guards,
-                    "joint_custom_pre_pass": ByImage()}
-    return torch.compile(copy, fullgraph=True, options=options)
+    return torch.compile(copy, fullgraph=True, options=dict(options))  # it takes some of them out
+
+
+def _options(net: MammothBackbone) -> dict[str, Any]:
+    """What inductor is told. The number of threads is not written into the code: processes that search for q and s have
+    one each. Loops run along channels, so vectors are no longer than the first layer, whose images are the largest, is
+    wide: with 8 channels in vectors of 16, each value was handled by itself."""
+    from utils.by_image import ByImage  # it imports torch's compiler, which takes seconds
+
+    threads, first = torch.get_num_threads(), next(net.parameters())
+    narrow = first.dim() == 4 and len(first) < 16 and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return {"cpp.threads": threads, "cpp.dynamic_threads": threads > 1, "cpp.simdlen": 256 if narrow else None,
+            "guard_filter_fn": _guards, "joint_custom_pre_pass": ByImage()}
 
 
 def _guards(entries: Any) -> list[bool]:
@@ -116,7 +123,7 @@ def compile_network(net: MammothBackbone, shape: tuple[int, ...]) -> None:
 
 def _compiled(net: MammothBackbone, shape: tuple[int, ...]) -> Compiled:
     """Both passes, made by running each once on a copy of the network. No random number is used up."""
-    compiled, trial = Compiled(type(net).embed, shape, torch.get_num_threads()), deepcopy(net)
+    compiled, trial = Compiled(type(net).embed, shape, _options(net)), deepcopy(net)
     images = torch.zeros(IMAGES, *shape, device=next(net.parameters()).device)
     torch._dynamo.mark_dynamic(images, 0)
     with torch.random.fork_rng():
