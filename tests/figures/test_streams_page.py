@@ -54,7 +54,7 @@ def rivals(method: str, buffer: str) -> Iterator[list[str]]:
     folders = [REPO / "results" / name for name in ("streams_confirm_frozen", "streams_rivals_frozen")]
     runs = load(folders, where={"buffer_size": buffer})
     found = [next(iter(collect(runs, measure, common=True).values())) for measure in MEASURES]
-    assert set(found[0][method][RESERVOIR]) == set(range(200, 206))
+    assert set(found[0][method][RESERVOIR]) == set(range(200, 210))
     for arm in found[0][method]:
         if arm != RESERVOIR:
             changes = [compare(chart, arm, RESERVOIR)[method].text(sign=True) for chart in found]
