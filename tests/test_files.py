@@ -164,3 +164,16 @@ def test_where_something_unfinished_goes_is_made_and_cleaned_first(tmp_path: Pat
         assert not left.exists() and folder.parent == tmp_path / "new"
     with partial_folder(tmp_path / "other" / "one") as folder:
         assert folder.parent == tmp_path / "other" / "one"
+
+
+def test_a_disk_that_knows_no_locks_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def flock(handle: int, how: int) -> None:
+        tries.append(how)
+        assert len(tries) < 3, "it goes on trying"
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(files.fcntl, "flock", flock)
+    write_atomically(tmp_path / "a", lambda f: f.write(b"whole"), "file")
+    assert (tmp_path / "a").read_bytes() == b"whole" and len(list(tmp_path.iterdir())) == 1

@@ -34,6 +34,9 @@ def run(model: str = "er-sbs", **flags: Any) -> Run:
     ("SBS rule", {"sbs_q": "rule", "sbs_s": "rule"}),
     ("SBS q=auto s=0.2", {"sbs_q": "auto"}),
     ("SBS-fix, during stock", {"sbs_during": "stock"}),
+    ("SBS-fix", {"sbs_tune": "each"}),  # nothing is chosen
+    ("SBS q=0.2 s=auto, tune each", {"sbs_s": "auto", "sbs_tune": "each"}),
+    ("SBS q=auto s=0.2, tune each", {"sbs_q": "auto", "sbs_tune": "each"}),
     ("SBS-fix, score loss", {"sbs_score": "loss"}),
     ("SBS-fix", {"sbs_grid": [0.0, 0.5], "sbs_tune": "each"}),  # nothing is chosen
     ("SBS, tune each, grid 0.0 0.5", {"sbs_q": "auto", "sbs_s": "auto", "sbs_grid": [0.0, 0.5], "sbs_tune": "each"}),
