@@ -163,3 +163,11 @@ def test_agem_buffer_as_mammoth_and_as_the_paper(start: Callable) -> None:
     it = start("agem", flags + " --as_paper 1")
     counts_after(it, 1, per_class)
     assert len(it.model.buffer.get_all_data()[0].flatten(1).unique(dim=0)) == 10  # ten different images
+
+
+def test_of_parameters_that_a_loss_does_not_reach_the_gradient_is_zero() -> None:
+    from models.utils.continual_model import gradient
+
+    net = torch.nn.Sequential(torch.nn.Linear(2, 1, bias=False), torch.nn.Linear(1, 1, bias=False))
+    x = torch.tensor([[3.0, 5.0]])
+    assert torch.equal(gradient(net, net[0](x).sum()), torch.tensor([3.0, 5.0, 0.0]))
