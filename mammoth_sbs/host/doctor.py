@@ -160,6 +160,8 @@ def data(report: Report, base: Path, embedded: bool) -> None:
         return
     print(flush=True)
     ours = {name: value for name, value in os.environ.items() if name != "MAMMOTH_ROOT"}  # the finders are ours
+    here = str(Path(__file__).resolve().parents[2])  # which need not be installed, and Mammoth may change the folder
+    ours["PYTHONPATH"] = os.pathsep.join(filter(None, [here, ours.get("PYTHONPATH")]))
     words = [sys.executable, "-m", "mammoth_sbs", "data", "list", "--base_path", str(base)]
     subprocess.run(words, env=ours, check=True)
 

@@ -149,3 +149,19 @@ def test_hooks_see_a_network_that_is_called_by_its_forward() -> None:
     assert len(seen) == 2
     net.forward(x)
     assert len(seen) == 2 and "forward" not in vars(net)
+
+
+def test_the_package_is_found_by_the_process_that_looks_for_data(tmp_path: Path,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not installed, and in a folder that Mammoth has changed."""
+    from mammoth_sbs.host import doctor
+
+    asked = []
+    monkeypatch.setattr(doctor.subprocess, "run", lambda words, env, check: asked.append(env))
+    monkeypatch.setenv("MAMMOTH_ROOT", "somewhere")
+    for before, wanted in ((None, [str(REPO)]), ("elsewhere", [str(REPO), "elsewhere"])):
+        monkeypatch.delenv("PYTHONPATH", raising=False)
+        if before:
+            monkeypatch.setenv("PYTHONPATH", before)
+        doctor.data(doctor.Report(), tmp_path, embedded=False)
+        assert asked[-1]["PYTHONPATH"].split(os.pathsep) == wanted and "MAMMOTH_ROOT" not in asked[-1]
