@@ -99,7 +99,8 @@ def test_sums_of_batch_normalisation_go_image_by_image() -> None:
     from utils.by_image import ALL_BUT_CHANNELS, ByImage, aten
 
     def sums(x: Tensor) -> tuple[Tensor, ...]:
-        return (*torch.var_mean(x, [0, 2, 3], correction=0, keepdim=True), (x * x).sum([0, 2, 3]), x.sum([1, 2, 3]))
+        return (*torch.var_mean(x, [0, 2, 3], correction=0, keepdim=True), (x * x).sum([0, 2, 3]), x.sum([1, 2, 3]),
+                x.sum([0, 2, 3], keepdim=True))
 
     x = 3 + torch.randn(7, 4, 5, 6)
     traced = make_fx(sums, tracing_mode="fake")(x)
