@@ -177,6 +177,14 @@ def test_matrices_by_four_scores(folder: Path) -> None:
     assert by_loss == ["100 100 100 100", "0 100 0 0", "0 0 0 0", "0 100 0 100"]
 
 
+def test_a_score_predicts_by_its_ranks_within_networks_and_over_examples() -> None:
+    """An outlier of a score, such as a loss, weighs no more than its place."""
+    known, last = np.ones((2, 3), dtype=bool), np.array([[False, True, True]] * 2)
+    score = np.array([[1.0, 2.0, 100.0]] * 2)
+    found = prediction(score, Memory(score, known, last))
+    assert [*found.in_networks, found.over_examples.r] == pytest.approx([-0.75**0.5] * 3)
+
+
 def test_memory(folder: Path) -> None:
     three_networks(folder)
     for size, last in ((10, [1, 1, 0, 0]), (20, [1, 1, 1, 0])):
