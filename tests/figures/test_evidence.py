@@ -148,6 +148,19 @@ def test_the_regret_of_fixed_pairs_comes_out_of_the_committed_runs(tmp_path: Pat
         assert (tmp_path / f"regret_{setting}.md").read_text().split("\n\n", 1)[1].strip() in document
 
 
+def test_the_regret_on_twelve_maps_comes_out_of_the_committed_runs(tmp_path: Path) -> None:
+    """The first columns stand on the page, all are in the CSV beside it."""
+    document = (REPO / "docs" / "tune.md").read_text(encoding="utf-8")
+    assert "mammoth-sbs figure regret results/frozen_surfaces_cifar100 -o docs/figures/surfaces" in document
+    main(["figure", "regret", str(REPO / "results" / "frozen_surfaces_cifar100"), "-o", str(tmp_path)])
+    for setting in ("task_il", "class_il"):
+        name = f"regret_{setting}.csv"
+        assert (tmp_path / name).read_text() == (REPO / "docs" / "figures" / "surfaces" / name).read_text()
+        lines = (tmp_path / f"regret_{setting}.md").read_text().splitlines()[2:]
+        shown = ["| " + " | ".join(cell.strip() for cell in line.strip("|").split("|")[:5]) + " |" for line in lines]
+        assert len(shown) == 2 + 15 and "\n".join(shown) in document
+
+
 def test_what_the_documents_say_about_all_methods_together_comes_out_of_the_committed_runs() -> None:
     text = " ".join((REPO / "docs" / "evidence.md").read_text().split())
     runs = load([REPO / "results" / "small_bars_cifar10_5"])
