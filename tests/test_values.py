@@ -213,3 +213,9 @@ def test_a_sweep_says_it_with_the_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("config", sorted((REPO / "configs").rglob("*.yaml")), ids=lambda path: path.stem)
 def test_all_configurations_are_still_inside(config: Path) -> None:
     assert resolve(read_config(config))
+
+
+def test_whole_numbers_have_no_end_and_others_end_where_floats_do() -> None:
+    huge = 10**400
+    assert at_least(1).holds(huge) and not at_least(1).holds(-huge)
+    assert not number(0).holds(huge) and number(0).holds(10**300)
