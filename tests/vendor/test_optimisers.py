@@ -59,3 +59,10 @@ def test_a_learning_rate_per_task(flags: str, expected: list[float], start: Call
         it.model.meta_begin_task(it.dataset)
         assert [group["lr"] for group in it.model.opt.param_groups] == [rate]
         it.model.meta_end_task(it.dataset)
+
+
+def test_a_model_has_its_optimiser_before_the_first_task(start: Callable) -> None:
+    """Mammoth's do, and methods written for it may take hold of it when they are made."""
+    model = start("sgd", "--lr 0.25").model
+    (group,) = model.opt.param_groups
+    assert group["lr"] == 0.25 and [*map(id, group["params"])] == [*map(id, model.net.parameters())]
