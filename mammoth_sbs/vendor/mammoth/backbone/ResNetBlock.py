@@ -12,11 +12,6 @@ from backbone import MammothBackbone, register_backbone
 
 Shape = tuple[int, int, int]
 
-OPERATORS = torch.library.Library("mammoth_sbs", "FRAGMENT")
-OPERATORS.define("spread(Tensor pixels, SymInt height, SymInt width, int step) -> Tensor",
-                 tags=(torch.Tag.flexible_layout, torch.Tag.pt2_compliant_tag))
-
-
 def _spread(pixels: Tensor, height: int, width: int, step: int) -> Tensor:
     image = _image(pixels, height, width, step).zero_()
     image[:, :, ::step, ::step] = pixels
@@ -28,8 +23,12 @@ def _image(pixels: Tensor, height: int, width: int, step: int) -> Tensor:
                        memory_format=torch.channels_last)
 
 
-OPERATORS.impl("spread", _spread, "CompositeExplicitAutograd")
-torch.library.register_fake("mammoth_sbs::spread", _image, lib=OPERATORS)
+if not hasattr(torch.ops.mammoth_sbs, "spread"):  # beside a user's Mammoth this file is loaded once more
+    OPERATORS = torch.library.Library("mammoth_sbs", "FRAGMENT")
+    OPERATORS.define("spread(Tensor pixels, SymInt height, SymInt width, int step) -> Tensor",
+                     tags=(torch.Tag.flexible_layout, torch.Tag.pt2_compliant_tag))
+    OPERATORS.impl("spread", _spread, "CompositeExplicitAutograd")
+    torch.library.register_fake("mammoth_sbs::spread", _image, lib=OPERATORS)
 
 
 class Thinned(torch.autograd.Function):
