@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import ast
+import sys
+from collections import defaultdict
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
+from types import ModuleType
 
 from tests.conftest import REPO
 
-script = SourceFileLoader("mutation", str(REPO / "scripts" / "mutation.py"))
-mutation = module_from_spec(spec_from_loader(script.name, script))
-script.exec_module(mutation)
+
+def load(name: str, file: str) -> ModuleType:
+    script = SourceFileLoader(name, str(REPO / "scripts" / file))
+    module = module_from_spec(spec_from_loader(script.name, script))
+    script.exec_module(module)
+    return module
+
+
+mutation = load("mutation", "mutation.py")
 
 SOURCE = '''"""A file."""
 from typing import TYPE_CHECKING
@@ -80,3 +89,26 @@ def test_all_that_is_to_be_tested_has_mutants() -> None:
     files = {mutant.file for mutant in found}
     assert not files & {file for file, what in mutation.NOT_MUTATED.items() if what == "*"}
     assert all(mutation.valid(mutant) for mutant in found[::40])
+
+
+def test_a_test_that_fails_only_after_others_has_killed_nothing(monkeypatch, tmp_path) -> None:
+    monkeypatch.setitem(sys.modules, "mutation", mutation)
+    mutants = load("mutants", "mutants")
+
+    class Tree(mutants.Tree):
+        def __init__(self, together: dict[str, str], alone: dict[str, str]) -> None:
+            self.home, self.together, self.alone = tmp_path, together, alone
+
+        def run(self, tests, scratch, limit, **_) -> str:
+            outcomes = self.alone if len(tests) == 1 else self.together
+            return next((outcomes[test] for test in tests if test in outcomes), "")
+
+    def notices(together: dict[str, str], alone: dict[str, str]) -> str:
+        return Tree(together, alone).notices(["a", "b", "c", "d"], defaultdict(float))
+
+    assert notices({}, {}) == ""
+    assert notices({"b": "b"}, {"b": "b"}) == "b"
+    assert notices({"b": "b"}, {}) == ""  # and c and d are asked as well
+    assert notices({"b": "b", "c": "c (does not end)"}, {"c": "c (does not end)"}) == "c (does not end)"
+    assert notices({"b": "b", "d": "d"}, {"d": "d"}) == "d"
+    assert notices({"a": "import"}, {}) == "import"
