@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mammoth_sbs import host
 from mammoth_sbs.errors import Interrupted, UserError
 from mammoth_sbs.models import load_host
-from mammoth_sbs.models.flags import OPEN
+from mammoth_sbs.models.flags import TRIED
 from mammoth_sbs.parser import Parser, spelled
 from mammoth_sbs.values import path, text
 
@@ -52,9 +52,9 @@ def main(argv: list[str]) -> None:
         words += [] if flag in given else [flag, value]
     host_main = load_host()
     args = host_main.parse_args(words)
-    if not {args.sbs_q, args.sbs_s} & set(OPEN):
-        raise UserError("mammoth-sbs tune: --sbs-q and --sbs-s are both numbers, so there is nothing to choose; leave "
-                        "one out")
+    if not {args.sbs_q, args.sbs_s} & set(TRIED):
+        raise UserError("mammoth-sbs tune: neither --sbs-q nor --sbs-s is left to a search, so there is nothing to "
+                        "choose; leave one out")
     from mammoth_sbs.tuning.first_task import tune, tune_on_mammoth  # need the host
 
     try:

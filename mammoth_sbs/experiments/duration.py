@@ -12,7 +12,7 @@ from typing import Any
 
 from mammoth_sbs import host
 from mammoth_sbs.models import load_host
-from mammoth_sbs.models.flags import OPEN
+from mammoth_sbs.models.flags import TRIED
 from mammoth_sbs.watch import say, watched
 
 CALIBRATION_STEPS = 5  # what the host makes of an epoch in --debug_mode
@@ -69,7 +69,7 @@ def without_files(args: Namespace) -> Namespace:
 
 
 def searches(args: Namespace) -> bool:
-    return bool({getattr(args, "sbs_q", None), getattr(args, "sbs_s", None)} & set(OPEN))
+    return bool({getattr(args, "sbs_q", None), getattr(args, "sbs_s", None)} & set(TRIED))
 
 
 def calibrate(words: list[str], threads: int, most: int = CALIBRATION_STEPS) -> tuple[float, float]:

@@ -24,7 +24,7 @@ from mammoth_sbs.experiments.schema import digest
 from mammoth_sbs.experiments.store import Store, read_results, version
 from mammoth_sbs.experiments.worker import Failure, trial
 from mammoth_sbs.models import load_host
-from mammoth_sbs.models.flags import OPEN
+from mammoth_sbs.models.flags import TRIED
 from mammoth_sbs.result import NOT_OF_THE_FIRST_TASK
 
 
@@ -50,7 +50,7 @@ def prepare(config: Config, runs: list[Run]) -> None:
         if run.args.get("frozen"):
             try:
                 dataset = host.prepare(host.parse_args(run.words()))
-                if {run.args.get("sbs_q"), run.args.get("sbs_s")} & set(OPEN):  # the rotation task turns images
+                if {run.args.get("sbs_q"), run.args.get("sbs_s")} & set(TRIED):  # the rotation task turns images
                     for turns in (1, 2, 3):
                         dataset.turned(turns, dataset.used()[:0])
             except UserError as e:

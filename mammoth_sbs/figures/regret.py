@@ -1,6 +1,7 @@
 """How far each way to choose (q, s) stays behind the best pair, on heat maps that were run in full.
 
-A way is judged by runs that are there: a fixed pair by its cell; `auto` and `rule` by runs that were left to choose.
+A way is judged by runs that are there: a fixed pair by its cell, `share` by the cell of the pair that it gives; `auto`
+and `rule` by runs that were left to choose.
 The best pair of a seed is the one that is best on the other seeds: the best of thirteen noisy means is flattered by
 its noise, which nobody could have chosen by.
 """
@@ -13,6 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from mammoth_sbs.core.samplers.speed import by_share
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.figures.heatmap import UNIFORM, Pair, collect, fixed, usual_title
 from mammoth_sbs.figures.output import Table, columns, drawing, note_below, write_csv, write_tables
@@ -21,6 +23,7 @@ from mammoth_sbs.figures.statistics import Difference, paired
 
 FEWEST = 2  # seeds, for there must be others
 BEST = "the best pair"
+SHARE = "SBS share"  # as the arm of runs is called that were left to it
 Surface = dict[Pair, Seeds]
 
 
@@ -69,16 +72,25 @@ def ways_of(runs: Sequence[Run], measure: Measure) -> dict[str, dict[str, Seeds]
     return out
 
 
+def shares(runs: Sequence[Run]) -> dict[str, float]:
+    """By panel: the share of the data that the buffer holds, as `share` reckons it at the end of the first task."""
+    return {usual_title(run): run.args["buffer_size"] / (run.record["sbs"]["tasks"][0]["examples"] * run.tasks)
+            for run in runs if run.record.get("sbs", {}).get("tasks")}
+
+
 def collect_judged(runs: Sequence[Run], measure: Measure, common: bool = False) -> list[Judged]:
     """Every way on every surface: the pairs that all surfaces have, and what chose for itself."""
     surfaces = collect(fixed(runs), measure, common)
-    chosen = ways_of(runs, measure)
+    chosen, share_of = ways_of(runs, measure), shares(fixed(runs))
     out = []
     for panel, surface in surfaces.items():
         if len(surface[UNIFORM]) < FEWEST:
             raise UserError(f"regret: {panel} has one seed, and the best pair is chosen on others; add seeds")
         everywhere = [pair for pair in surface if all(pair in other for other in surfaces.values())]
-        found = {name_of(pair): surface[pair] for pair in everywhere} | chosen.get(panel, {})
+        found = {name_of(pair): surface[pair] for pair in everywhere}
+        if panel in share_of and (pair := by_share(share_of[panel])) in surface:
+            found[SHARE] = surface[pair]
+        found |= chosen.get(panel, {})
         out += [judge(way, panel, seeds, surface, measure.higher) for way, seeds in found.items()
                 if set(seeds) & set(surface[UNIFORM])]
     return out

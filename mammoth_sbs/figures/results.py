@@ -106,7 +106,11 @@ class Run:
         name = self.args["dataset"]
         if name == "seq-folder":
             name = Path(self.args["data"]).stem
-        return f"{DATASETS.get(name, name)}-{len(self.record['results']['task_il']['matrix'])}"
+        return f"{DATASETS.get(name, name)}-{self.tasks}"
+
+    @property
+    def tasks(self) -> int:
+        return len(self.record["results"]["task_il"]["matrix"])
 
     @property
     def buffer(self) -> str:

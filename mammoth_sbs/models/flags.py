@@ -12,7 +12,8 @@ from mammoth_sbs.core.samplers import sampler_names
 from mammoth_sbs.core.streams import STREAM_SAMPLERS, StreamSpeed
 from mammoth_sbs.values import at_least, number, text
 
-OPEN = ("auto", "rule")  # what --sbs-q and --sbs-s take in place of a number
+TRIED = ("auto", "rule")  # chosen by trials on the rotation task
+OPEN = (*TRIED, "share")  # what --sbs-q and --sbs-s take in place of a number
 DEFAULT = 0.2  # the paper's q = s, "SBS-fix"
 MOST = 0.95  # of q + s: a twentieth of a task at the least to draw from
 GRID = (0.0, 0.2, 0.4, 0.6)  # that auto tries, on each side
@@ -36,7 +37,8 @@ def add_sbs_args(parser: argparse.ArgumentParser, inserts_each_step: bool) -> No
     for side, which in (("q", "quickest"), ("s", "slowest")):
         add(f"--sbs-{side}", type=number(0, MOST, words=OPEN), default=DEFAULT,
             help=f"fraction of {which} learned examples left out; auto: searched on the rotation task at the end of "
-                 "the first task; rule: from what is forgotten there with a uniform buffer")
+                 "the first task; rule: from what is forgotten there with a uniform buffer; share: by the share of the "
+                 "data that the buffer holds, q 0 and s .4, from a tenth on s .2")
     add("--sbs-grid", type=number(0, MOST), nargs="+", default=list(GRID), metavar="FRACTION",
         help="the values that auto tries, on each side (default: 0 .2 .4 .6); pairs with q + s up to "
              f"{MOST:g} count")
@@ -87,7 +89,7 @@ def add_record_args(parser: argparse.ArgumentParser) -> None:
 
 def unused(args: argparse.Namespace, takes: frozenset[str], ranks: bool) -> list[str]:
     """A line for flags that were given and change nothing; the sampler may take neither q nor s, or rank nothing."""
-    searches = bool({args.sbs_q, args.sbs_s} & set(OPEN))
+    searches = bool({args.sbs_q, args.sbs_s} & set(TRIED))
     lines = []
     for used, why, defaults in (
         (False, f"with --sampler {args.sampler}", {f"sbs_{side}": DEFAULT for side in "qs" if side not in takes}),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from mammoth_sbs.core.samplers.speed import by_share
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.models.flags import MOST, OPEN
 
@@ -54,6 +55,12 @@ def rule(forgotten: float) -> Pair:
     return round(LEFT_OUT - s, 3), round(s, 3)
 
 
+def settled(typed: tuple[Any, Any], word: str, given: Pair) -> tuple[Any, Any]:
+    """q and s as the flags say, with the numbers that a word gives put in its place."""
+    q, s = (number if side == word else side for side, number in zip(typed, given, strict=True))
+    return q, s
+
+
 def best(points: Sequence[Point]) -> Point:
     """The highest score; of equal ones, the pair nearest to the paper's q = s = .2."""
     return min(points, key=lambda p: (-round(p.score, 6), round(abs(p.q - 0.2) + abs(p.s - 0.2), 6), p.q))
@@ -66,13 +73,14 @@ def check(args: Namespace) -> None:
         if side in OPEN and args.sampler != "speed":
             raise UserError(f"{flag} {side}: --sampler {args.sampler} has no q and s to choose; leave it out, or use "
                             "--sampler speed")
-    if "auto" in typed:  # the rule gives at most LEFT_OUT
-        q, s = (LEFT_OUT if side == "rule" else side for side in typed)
+    q, s = at_most = settled(settled(typed, "rule", (LEFT_OUT, LEFT_OUT)), "share", by_share(0))
+    if "auto" in at_most:
         grid(q, s, args.sbs_grid)
-    for flag, number, other in (("--sbs-s", args.sbs_s, args.sbs_q), ("--sbs-q", args.sbs_q, args.sbs_s)):
-        if other == "rule" and number not in OPEN and number + LEFT_OUT > MOST + 1e-9:
-            raise UserError(f"{flag} {number:g}: the rule may give {LEFT_OUT:g} on the other side, and q + s must be "
-                            f"at most {MOST:g}; give at most {MOST - LEFT_OUT:g}")
+        return
+    for flag, number, other, gives in (("--sbs-s", args.sbs_s, args.sbs_q, q), ("--sbs-q", args.sbs_q, args.sbs_s, s)):
+        if other in OPEN and number not in OPEN and number + gives > MOST + 1e-9:
+            raise UserError(f"{flag} {number:g}: {other} may give {gives:g} on the other side, and q + s must be "
+                            f"at most {MOST:g}; give at most {MOST - gives:g}")
 
 
 def tune_epochs(args: Namespace) -> int:

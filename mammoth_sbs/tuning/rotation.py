@@ -20,12 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from mammoth_sbs.core.samplers import Sampler, Task
-from mammoth_sbs.core.samplers.speed import Speed
+from mammoth_sbs.core.samplers.speed import Speed, by_share
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.models.base import INDEX, content, own_randomness
 from mammoth_sbs.models.chosen import View, fetch
+from mammoth_sbs.models.flags import TRIED
 from mammoth_sbs.result import NOT_OF_THE_FIRST_TASK, NOT_OF_THE_RUN
-from mammoth_sbs.tuning.pairs import Pair, Point, best, grid, rule, tune_epochs
+from mammoth_sbs.tuning.pairs import Pair, Point, best, grid, rule, settled, tune_epochs
 from mammoth_sbs.tuning.search import Journal, fingerprint, processes_for, search
 
 from utils import augmentations
@@ -341,7 +342,10 @@ def choose(model: Any, dataset: Any, task: Task, part: tuple[int, int] = (0, 1))
     (i, n) is every n-th pair from the i-th only.
     """
     args = model.args
-    typed: tuple[Any, Any] = args.sbs_q, args.sbs_s
+    share = args.buffer_size / (len(task) * model.n_tasks)
+    typed = settled((args.sbs_q, args.sbs_s), "share", by_share(share))
+    if not set(typed) & set(TRIED):
+        return {"q": typed[0], "s": typed[1], "share": share, "points": []}
     trials = Rotation(model, dataset, task)
     shared = getattr(args, "shared_first_task", None)
     file = f"{shared}.points.jsonl" if shared else getattr(getattr(model, "run", None), "points", None)
@@ -354,8 +358,7 @@ def choose(model: Any, dataset: Any, task: Task, part: tuple[int, int] = (0, 1))
     points: list[Point] = []
     if "rule" in typed:
         points = points_of([(0.0, 0.0)])
-        given = rule(points[0].forgotten / 100)
-        typed = tuple(given[k] if side == "rule" else side for k, side in enumerate(typed))  # type: ignore[assignment]
+        typed = settled(typed, "rule", rule(points[0].forgotten / 100))
     if "auto" in typed:
         points = points_of(grid(*typed, args.sbs_grid)[part[0] :: part[1]])
         typed = best(points)[:2]

@@ -104,7 +104,7 @@ def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(("flags", "message"), [
     ({"model": "derp"}, "--model derp: not known; did you mean der"),
     ({"bufer_size": 3}, "unknown flag --bufer_size; did you mean --buffer_size"),
-    ({"sbs_q": 20}, "--sbs-q: a number from 0 to 0.95, auto or rule is needed, not 20"),
+    ({"sbs_q": 20}, "--sbs-q: a number from 0 to 0.95, auto, rule or share is needed, not 20"),
     ({"buffer_size": None, "model": "er", "lr": 0.1}, "--buffer_size"),
     ({"lr": 1e30}, "the loss became"), ({"help": True}, "help is no flag")])
 def test_mistakes_are_exceptions_of_one_class(flags: dict, message: str) -> None:

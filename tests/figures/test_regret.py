@@ -48,6 +48,22 @@ def test_ways_are_fixed_pairs_and_what_runs_chose_for_themselves(folder: Path, p
     assert len(table) == 4 + 4 and (out / "regret_class_il.svg").exists()
 
 
+def test_share_is_judged_by_the_pair_that_it_gives(folder: Path, put: Put) -> None:
+    """Of 5 tasks with 320 examples each, 159 are less than a tenth, 160 are not."""
+    for seed in (0, 1):
+        for size in (159, 160):
+            for gain, (q, s) in enumerate(((0, 0), (0, 0.2), (0, 0.4))):
+                put("er_sbs", seed, 50.0 + gain, sbs_q=q, sbs_s=s, buffer_size=size)
+    gains = {row["panel"]: float(row["minus_uniform"]) for row in rows_of(draw("regret", folder) / "regret_task_il.csv")
+             if row["way"] == "SBS share"}
+    assert gains == {"CIFAR-10-5, ER, buffer 159": 2.0, "CIFAR-10-5, ER, buffer 160": 1.0}
+    for seed in (0, 1):  # runs that were left to it count for themselves
+        put("er_sbs", seed, 57.0, sbs_q="share", sbs_s="share", buffer_size=160)
+    gains = {row["panel"]: float(row["minus_uniform"]) for row in rows_of(draw("regret", folder) / "regret_task_il.csv")
+             if row["way"] == "SBS share"}
+    assert gains["CIFAR-10-5, ER, buffer 160"] == 7.0
+
+
 def test_one_seed_cannot_be_judged_by_others(folder: Path, put: Put) -> None:
     put("er_sbs", 0, 50.0, sbs_q=0, sbs_s=0)
     put("er_sbs", 0, 51.0, sbs_q=0, sbs_s=0.4)

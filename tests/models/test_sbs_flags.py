@@ -45,7 +45,7 @@ def test_what_is_printed(start: Start, capsys: pytest.CaptureFixture) -> None:
     ("--sbs-s -0.1", "--sbs-s: a number from 0 to 0.95"),
     ("--sbs-q 1", "--sbs-q: a number from 0 to 0.95"),
     ("--sbs-q .999", "--sbs-q: a number from 0 to 0.95"),
-    ("--sbs-q x", "--sbs-q: a number from 0 to 0.95, auto or rule is needed, not x"),
+    ("--sbs-q x", "--sbs-q: a number from 0 to 0.95, auto, rule or share is needed, not x"),
     ("--sbs-q .6 --sbs-s .4", "--sbs-q 0.6, --sbs-s 0.4: q + s must be at most 0.95"),
     ("--buffer_size 4", "give at least 5"),
     ("--sampler sped", "did you mean `speed`?"),

@@ -61,6 +61,21 @@ def test_one_side_may_be_given(start: Start, monkeypatch: pytest.MonkeyPatch, ty
     assert [(p["q"], p["s"]) for p in choice["points"]] == tried
 
 
+@pytest.mark.parametrize(("typed", "buffer", "pair"), [
+    ("--sbs-q share --sbs-s share", 19, (0, 0.4)), ("--sbs-q share --sbs-s share", 20, (0, 0.2)),  # of 200 in 5 tasks
+    ("--sbs-q .1 --sbs-s share", 19, (0.1, 0.4)), ("--sbs-q share --sbs-s .9", 200, (0, 0.9))])
+def test_the_share_of_the_data_that_the_buffer_holds_decides_without_a_trial(
+        run: Callable, monkeypatch: pytest.MonkeyPatch, typed: str, buffer: int, pair: tuple[float, float]) -> None:
+    monkeypatch.setattr(rotation, "Rotation", None)
+    flags = "--max_classes 10 --train_per_class 20 --n_epochs 2"
+    result = run("er_sbs", f"{flags} --buffer_size {buffer} {typed}")
+    choice, *later = (entry["choice"] for entry in result["sbs"]["tasks"])
+    assert (choice["q"], choice["s"]) == pair and choice["share"] == buffer / 200 and later == [None] * 4
+    given = run("er_sbs", f"{flags} --buffer_size {buffer} --sbs-q {pair[0]} --sbs-s {pair[1]}")
+    assert given["results"] == result["results"]
+    assert [task["left_out_slow"] for task in result["sbs"]["tasks"]] == [round(40 * pair[1])] * 5
+
+
 @pytest.mark.parametrize(("when", "tasks"), [("first", [1]), ("each", [1, 2, 3, 4])])
 def test_each_chooses_at_every_task_that_has_a_next(run: Callable, when: str, tasks: list[int]) -> None:
     result = run("er_sbs", f"--train_per_class 20 --buffer_size 40 --n_epochs 1 {AUTO} --sbs-tune {when}")
@@ -102,9 +117,12 @@ def test_epochs_default_to_a_tenth() -> None:
     ("--sbs-q auto --sbs-s auto --sbs-grid .5 .6", r"--sbs-grid 0.5 0.6: q \+ s is above 0.95 in every"),
     ("--sbs-q auto --sbs-s .8", "leaves one pair"),
     ("--sbs-q auto --sbs-s auto --sbs-grid 0 20", r"--sbs-grid: a number from 0 to 0.95 is needed, not 20; did you"),
-    ("--sbs-q atuo", "--sbs-q: a number from 0 to 0.95, auto or rule is needed, not atuo"),
+    ("--sbs-q atuo", "--sbs-q: a number from 0 to 0.95, auto, rule or share is needed, not atuo"),
     ("--sbs-s auto --sampler uniform", "--sbs-s auto: --sampler uniform has no q and s to choose"),
-    ("--sbs-q rule --sbs-s .6", "--sbs-s 0.6: the rule may give 0.4 on the other side"),
+    ("--sbs-q rule --sbs-s .6", "--sbs-s 0.6: rule may give 0.4 on the other side"),
+    ("--sbs-q .6 --sbs-s share", "--sbs-q 0.6: share may give 0.4 on the other side.*give at most 0.55"),
+    ("--sbs-q auto --sbs-s share --sbs-grid .6 .8", r"--sbs-grid 0.6 0.8: q \+ s is above 0.95 in every"),
+    ("--sbs-s share --sampler uniform", "--sbs-s share: --sampler uniform has no q and s to choose"),
     ("--sbs-q auto --sbs-tune-epochs 0", "at least 1 is needed, not 0"),
     ("--sbs-q auto --sbs-tune never", "invalid choice"),
 ])

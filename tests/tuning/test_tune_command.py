@@ -77,7 +77,9 @@ def test_a_helper_on_another_device_takes_its_share(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(("flags", "line"), [
-    ("--model er_sbs --dataset seq-digits --sbs-q .2 --sbs-s .2", "both numbers"),
+    ("--model er_sbs --dataset seq-digits --sbs-q .2 --sbs-s .2", "neither --sbs-q nor --sbs-s is left to a search"),
+    ("--model er_sbs --dataset seq-digits --sbs-q share --sbs-s share",
+     "neither --sbs-q nor --sbs-s is left to a search"),
     ("--model er --dataset seq-digits", "--model er: the stock method has no q and s; take --model er_sbs"),
     ("--model er_sbs --dataset seq-digits --sbs-gird 0 .2", "unknown flag --sbs-gird; did you mean --sbs-grid"),
 ])

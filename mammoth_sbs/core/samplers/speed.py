@@ -9,6 +9,13 @@ from mammoth_sbs.core.band import SpeedBand, nearest_first
 from mammoth_sbs.core.samplers.base import Sampler, clamp
 from mammoth_sbs.core.samplers.task import Task
 
+SMALL = 0.1  # of the data: a buffer that holds less is a small one
+
+
+def by_share(share: float) -> tuple[float, float]:
+    """(q, s) for a buffer that holds this share of the data: the slowest go, more of them if it is small."""
+    return 0.0, 0.4 if share < SMALL else 0.2
+
 
 class Speed(Sampler):
     """Leaves out the q quickest and s slowest learned examples, then draws uniformly without replacement."""
