@@ -114,6 +114,19 @@ def test_room_is_tried_for_before_it_is_needed(small_disk: Path) -> None:
     assert not list(small_disk.iterdir())
 
 
+def test_where_room_cannot_be_asked_for_a_byte_is_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some disks say that they are full only when a file is synchronised, and by then it must have something to say."""
+    def full(descriptor: int) -> None:
+        if os.fstat(descriptor).st_size:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match="cannot write the checkpoint .*uota exceeded .*; see --ckpt_name"):
+        try_to_write(tmp_path / "a.pt", "checkpoint", "--ckpt_name")
+    assert not list(tmp_path.iterdir())
+
+
 def test_names_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     (tmp_path / "folder").mkdir()

@@ -88,6 +88,7 @@ def test_the_same_command_without_the_mistake_runs(tmp_path: Path) -> None:
     ("--model er --dataset seq-digits --lr 1", ["required", "--buffer_size"]),
     ("--model er --dataset seq-digits --buffer_size 9", ["required", "--lr"]),
     ("--model der --dataset seq-digits --buffer_size 9 --lr 1", ["required", "--alpha"]),
+    ("--model fdr --dataset seq-digits --buffer_size 9 --lr 1", ["required", "--alpha"]),
     ("--model derpp --dataset seq-digits --buffer_size 9 --lr 1 --alpha 1", ["required", "--beta"]),
     ("--model sgd --dataset seq-digits --model_config best", ["--model_config best", "sgd"]),
     (f"{ER} --seed 1 --seed 2", ["--seed is given 2 times"]),

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from statistics import fmean
 
 import pytest
+import torch
 
-from tests.conftest import STOCK
+from tests.conftest import STOCK, Start
 
 SEEDS = (0, 1)
 
@@ -16,6 +17,16 @@ SEEDS = (0, 1)
 def finals() -> dict[str, float]:
     """Final Class-IL accuracy of the methods run so far, mean over seeds."""
     return {}
+
+
+def test_joint_shows_no_loss_while_it_waits_and_then_its_own(start: Start) -> None:
+    it = start("joint")
+    images, labels = torch.rand(8, 1, 8, 8), torch.arange(8)
+    before = [value.clone() for value in it.model.net.state_dict().values()]
+    assert it.model.observe(images, labels, images) == 0.0
+    assert all(map(torch.equal, before, it.model.net.state_dict().values()))
+    it.model.waiting = False
+    assert it.model.observe(images, labels, images) > 0.1
 
 
 @pytest.mark.parametrize("model", ["sgd", "joint", *STOCK])
