@@ -171,17 +171,18 @@ def test_what_still_runs_when_a_sweep_ends_is_killed_with_all_that_it_started(
     assert killed == [(Process.pid, signal.SIGKILL)] * 2
 
 
-@pytest.mark.parametrize(("compiled", "threads", "inherits"), [
-    (3, 1, True), (2, 1, False), (3, 2, False), (0, 1, False)])
-def test_workers_inherit_compiled_networks_if_that_is_worth_it(monkeypatch: pytest.MonkeyPatch, compiled: int,
-                                                              threads: int, inherits: bool) -> None:
-    """More than two runs of each kind of network, and no threads, which do not survive a fork."""
+@pytest.mark.parametrize(("compiled", "kinds", "threads", "inherits"), [
+    ("111", "xxx", 1, True), ("11", "xx", 1, False), ("111", "xxx", 2, False), ("000", "xxx", 1, False),
+    ("1110", "xxxx", 1, False), ("111111", "xxxyyy", 1, False)])
+def test_workers_inherit_a_compiled_network_if_that_is_worth_it(monkeypatch: pytest.MonkeyPatch, compiled: str,
+                                                               kinds: str, threads: int, inherits: bool) -> None:
+    """More than two runs, all of one kind of network, and no threads, which do not survive a fork."""
     started: list[str] = []
     monkeypatch.setattr(local, "_start_server", started.append)
-    runs = [SimpleNamespace(args={"compile": i < compiled, "backbone": "x"}, words=lambda i=i: ["run", str(i)])
-            for i in range(4)]
+    runs = [SimpleNamespace(args={"compile": int(on), "backbone": kind, "seed": i}, words=lambda i=i: ["run", str(i)])
+            for i, (on, kind) in enumerate(zip(compiled, kinds, strict=True))]
     a_local(threads=threads)._inherit(runs)
-    assert started == (['[["run", "2"]]'] if inherits else [])
+    assert started == (['[["run", "0"]]'] if inherits else [])
 
 
 # ---- where runs execute

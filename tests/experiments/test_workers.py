@@ -154,11 +154,13 @@ def test_the_server_starts_in_a_folder_of_its_own_with_what_workers_inherit(
     monkeypatch.setattr(local, "Finalize", lambda of, call, exitpriority: notes.append((of, call, exitpriority < -100)))
     monkeypatch.setattr(local.tempfile, "tempdir", "before")
     monkeypatch.delenv(local.COMPILED, raising=False)
-    start = local._start_server.__wrapped__
+    monkeypatch.setattr(local, "_holds", [])
     for compiled, says in (("", [(str(tmp_path / "partial"), None)]),
-                           ("[x]", ["stopped", (str(tmp_path / "partial"), "[x]")])):
+                           ("[x]", ["stopped", (str(tmp_path / "partial"), "[x]")]),
+                           ("", ["stopped", (str(tmp_path / "partial"), None)])):  # nothing is left for the next sweep
         notes.clear()
-        start(compiled)
+        local._start_server(compiled)
+        local._start_server(compiled)  # it is there
         *begin, (of, close, late) = notes
         assert begin == says and of is None and late  # after what multiprocessing itself does at the end
         assert local.tempfile.tempdir == "before" and local.COMPILED not in os.environ
@@ -166,7 +168,8 @@ def test_the_server_starts_in_a_folder_of_its_own_with_what_workers_inherit(
         assert notes[-1] == "folder is gone"
     notes[:] = [0] * 9
     with pytest.raises(OSError):
-        start("[x]")
+        local._start_server("[x]")
+    assert not local._holds
     assert local.tempfile.tempdir == "before" and local.COMPILED not in os.environ
 
 
@@ -246,15 +249,6 @@ def test_a_process_that_is_gone_already_need_not_be_killed(tmp_path: Path, monke
     next(outcomes)
     outcomes.close()
     assert len(killed) == 2
-
-
-def test_networks_of_two_kinds_are_worth_it_for_more_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[str] = []
-    monkeypatch.setattr(local, "_start_server", started.append)
-    for count, inherits in ((4, 0), (5, 1)):
-        a_local()._inherit([SimpleNamespace(args={"compile": 1, "backbone": i % 2, "seed": i},
-                                            words=lambda i=i: [str(i % 2)]) for i in range(count)])
-        assert started == ['[["0"], ["1"]]'] * inherits
 
 
 def test_a_cluster_or_the_cores_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -341,6 +341,37 @@ def test_a_shared_first_task_is_of_compiled_runs_or_of_eager_ones(run: Run, tmp_
         run("er_sbs", f"{flags('er', 0)} {shared}")
 
 
+CONVOLVE = """
+import os, sys
+from mammoth_sbs.models import load_host
+load_host()
+import torch
+from backbone.ResNetBlock import tiny_resnet18
+from utils import compiled
+compiled.Compiled = lambda embed, shape, options: embed
+torch.backends.cpu.get_cpu_capability = lambda: "AVX512"
+before = os.environ.get(compiled.ISA)
+compiled.compile_network(tiny_resnet18(4, int(sys.argv[1]), (3, 8, 8)), (3, 8, 8))
+assert os.environ.get(compiled.ISA) == before  # processes that it starts decide for themselves
+torch.nn.functional.conv2d(torch.rand(4, 8, 9, 9), torch.rand(8, 8, 3, 3))
+"""
+
+
+@pytest.mark.parametrize(("filters", "given"), [(8, None), (15, None), (16, None), (8, "SSE41")])
+def test_a_process_with_a_narrow_network_convolves_with_short_vectors(filters: int, given: str | None,
+                                                                      tmp_path: Path) -> None:
+    """oneDNN says which instructions each of its convolutions is made of; who has set them keeps the last word."""
+    env = {**os.environ, "ONEDNN_VERBOSE": "1", "MAMMOTH_SBS_CACHE": str(tmp_path)} | \
+        ({compiled.ISA: given} if given else {})
+    said = subprocess.run([sys.executable, "-c", CONVOLVE, str(filters)], env=env, cwd=REPO, capture_output=True,
+                          text=True, check=True).stdout
+    kernels = [line.split(",")[6] for line in said.splitlines() if ",exec,cpu,convolution," in line]
+    assert len(kernels) > 10
+    long = any("avx512" in kernel for kernel in kernels)
+    assert long == (filters == 16 and "AVX512" in torch.backends.cpu.get_cpu_capability())
+    assert not (given and any("avx2" in kernel for kernel in kernels))
+
+
 @pytest.mark.parametrize("line, capability, simdlen", [
     ("--backbone tiny-resnet18 --num_filters 8", "AVX512", 256),  # a layer of 8 fills half of a vector of 16
     ("--backbone tiny-resnet18 --num_filters 16", "AVX512", None),

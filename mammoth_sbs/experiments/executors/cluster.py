@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,15 +96,17 @@ class Cluster:
             raise UserError(f"--ray {address}: no Ray cluster answers there ({reason(e)}); start one with "
                             "`ray start --head`, or check the address") from None
         self.ray, self.threads = ray, threads
-        self.options = {"num_cpus": threads, "num_gpus": gpus, "max_retries": RETRIES}
+        self.options: dict[str, Any] = {"num_cpus": threads, "num_gpus": gpus, "max_retries": RETRIES}
         there = ray.cluster_resources()
         self.slots = int(min(there.get("CPU", 0) / threads, there.get("GPU", 0) / gpus if gpus else float("inf")))
         if not self.slots:
             print(f"warning: the cluster has not {threads} CPUs and {gpus:g} GPUs for a run; waiting until it has",
                   flush=True)
 
-    def _submit(self, function: Callable[..., Any], *args: Any) -> Any:
-        return self.ray.remote(function).options(**self.options).remote(*args)
+    def _submit(self, function: Callable[..., Any], *args: Any, alone: bool = False) -> Any:
+        """`alone`: in a process that does nothing after it, for a compiled network settles how a process convolves."""
+        last: dict[str, Any] = {"max_calls": 1} if alone else {}
+        return self.ray.remote(**self.options, **last)(function).remote(*args)
 
     def _result(self, reference: Any) -> Any:
         try:
@@ -113,18 +116,19 @@ class Cluster:
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """One call on some node."""
-        return self._result(self._submit(_logged, function, *args))
+        return self._result(self._submit(_logged, function, *args, alone=True))
 
     def run(self, runs: list[Run], store: Store) -> Generator[tuple[Run, Any], None, None]:
         """Execute all, and give each with its result or `Failure` as it ends. A first task travels as a Ray object."""
         first_tasks: dict[str, Any] = {}
         pending = {}
+        submit = partial(self._submit, alone=any(run.args.get("compile") for run in runs))
         for run in runs:
             if run.first_task and run.first_task not in first_tasks:
                 words = run.words({"--stop_after": "1"})
-                first_tasks[run.first_task] = self._submit(_first_task, words, self.threads, version())
+                first_tasks[run.first_task] = submit(_first_task, words, self.threads, version())
             first = [first_tasks[run.first_task]] if run.first_task else []
-            pending[self._submit(_run, run.words(), self.threads, version(), *first)] = run
+            pending[submit(_run, run.words(), self.threads, version(), *first)] = run
         first_tasks.clear()  # Ray keeps them as long as a run needs them
         while pending:
             for reference in self.ray.wait(list(pending), num_returns=1, timeout=None)[0]:

@@ -10,7 +10,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, suppress
-from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
 COMPILED = "MAMMOTH_SBS_COMPILED"  # tells the server what its workers are to inherit
 OF_A_NETWORK = ("backbone", "num_filters", "mlp_hidden_size", "dataset", "max_classes", "n_tasks", "extra_models")
+_holds: list[str] = []  # the server, if there is one: what was compiled in it
 POLL = 0.1  # seconds between looks for a first task that has appeared
 
 
@@ -46,14 +46,17 @@ def _die_after(sentinel: int) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-@cache
 def _start_server(compiled: str = "") -> None:
-    """Start it, or start it anew with the networks of the command lines in `compiled` (JSON) in its memory.
+    """Have one that runs, with the networks of the command lines in `compiled` (JSON) in its memory, or with none.
 
     Its socket lies in a folder that the next sweep removes, should this one be killed.
     """
-    if compiled:
+    if _holds == [compiled]:
+        return
+    if _holds:
         forkserver._forkserver._stop()  # type: ignore[attr-defined]
+        _holds.clear()
+    if compiled:
         os.environ[COMPILED] = compiled
     folder = ExitStack()
     kept, tempfile.tempdir = tempfile.tempdir, str(folder.enter_context(partial_folder()))
@@ -62,6 +65,7 @@ def _start_server(compiled: str = "") -> None:
     finally:
         tempfile.tempdir = kept
         os.environ.pop(COMPILED, None)
+    _holds.append(compiled)
     Finalize(None, folder.close, exitpriority=-200)  # after multiprocessing, at -100, has removed its own
 
 
@@ -110,11 +114,11 @@ class Local:
 
     def _inherit(self, runs: list[Run]) -> None:
         """With `--compile 1`: let workers begin with compiled code in memory, which each would read from the cache for
-        seconds. Not with several threads, for OpenMP's do not survive a fork."""
-        compiled = [run for run in runs if run.args.get("compile")]
-        kinds = {str([run.args.get(name) for name in OF_A_NETWORK]): run.words() for run in compiled}
-        if len(compiled) > 2 * len(kinds) and self.threads == 1:
-            _start_server(json.dumps(list(kinds.values())))
+        seconds. Not with several threads, for OpenMP's do not survive a fork; and only if all runs have one kind of
+        network, for it settles how a process convolves."""
+        kinds = {str([run.args.get(name) for name in ("compile", *OF_A_NETWORK)]) for run in runs}
+        if len(kinds) == 1 and len(runs) > 2 and runs[0].args.get("compile") and self.threads == 1:
+            _start_server(json.dumps([runs[0].words()]))
 
     def run(self, runs: list[Run], store: Store) -> Generator[tuple[Run, Any], None, None]:
         """Execute all, and give each with its result or `Failure` as it ends."""

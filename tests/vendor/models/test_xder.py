@@ -11,6 +11,8 @@ from torch import Tensor
 
 from tests.vendor.models.conftest import BUFFER, CPT, MINI, Reference, batch, check, cross_entropy, mean_square
 
+from models import xder
+
 
 def gradient_of_views(x: Tensor) -> Tensor:
     """In place of X-DER's random augmentation: every view of an image is a different, fixed change of it."""
@@ -174,3 +176,9 @@ def test_xder_end_of_task_stores_logits_with_capped_past_and_renews_the_future_o
     truth = after["logits"][~new].gather(1, after["labels"][~new, None])
     assert (after["logits"][~new, CPT:] <= truth.clamp(min=0) + 1e-6).all() or (truth < 0).any()
     assert not torch.equal(after["logits"][~new, CPT:], torch.stack(expected["logits"])[~new, CPT:])
+
+
+def test_who_just_meets_the_margin_does_not_violate_it() -> None:
+    bad, good = torch.tensor([0.25, 0.5, 0.0]), torch.tensor([0.75, 0.5, 1.0])
+    assert xder.hinge(bad, good, 0.5) == 0.5  # of the second alone; the first is at the margin
+    assert xder.hinge(bad[::2], good[::2], 0.5) == 0.0

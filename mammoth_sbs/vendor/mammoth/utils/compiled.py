@@ -13,7 +13,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
@@ -31,6 +31,7 @@ from datasets.utils.sources import cache_root
 
 IMAGES = 64  # in the batch that code is made from: 32 new and 32 replayed
 LEAVE_OUT = "leave out --compile"
+ISA = "ONEDNN_MAX_CPU_ISA"
 Pass = Callable[[MammothBackbone, Tensor], Tensor]
 _known: dict[str, Compiled] = {}  # by kind of network: copies and further models of it share the code
 
@@ -73,10 +74,28 @@ def _options(net: MammothBackbone) -> dict[str, Any]:
     wide: with 8 channels in vectors of 16, each value was handled by itself."""
     from utils.by_image import ByImage  # it imports torch's compiler, which takes seconds
 
-    threads, first = torch.get_num_threads(), next(net.parameters())
-    narrow = first.dim() == 4 and len(first) < 16 and torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return {"cpp.threads": threads, "cpp.dynamic_threads": threads > 1, "cpp.simdlen": 256 if narrow else None,
+    threads = torch.get_num_threads()
+    return {"cpp.threads": threads, "cpp.dynamic_threads": threads > 1, "cpp.simdlen": 256 if _narrow(net) else None,
             "guard_filter_fn": _guards, "joint_custom_pre_pass": ByImage()}
+
+
+def _narrow(net: MammothBackbone) -> bool:
+    """Whether the first layer, a convolution, would not fill this machine's vectors."""
+    first = next(net.parameters())
+    return first.dim() == 4 and len(first) < 16 and torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
+@contextmanager
+def _short_vectors() -> Iterator[None]:
+    """For oneDNN's convolutions too, which pad 8 channels to 16. It asks at a process's first convolution, once and for
+    all of them: the one of the trial, for a run compiles before it does anything else."""
+    before = os.environ.get(ISA)
+    os.environ.setdefault(ISA, "AVX2")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[ISA]
 
 
 def _guards(entries: Any) -> list[bool]:
@@ -126,7 +145,7 @@ def _compiled(net: MammothBackbone, shape: tuple[int, ...]) -> Compiled:
     compiled, trial = Compiled(type(net).embed, shape, _options(net)), deepcopy(net)
     images = torch.zeros(IMAGES, *shape, device=next(net.parameters()).device)
     torch._dynamo.mark_dynamic(images, 0)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), _short_vectors() if _narrow(net) else nullcontext():
         compiled(trial.train(), images).sum().backward()
         with torch.no_grad():
             compiled(trial.eval(), images)
