@@ -17,7 +17,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("results", type=path, nargs="+", metavar="RESULTS", help="folders that `mammoth-sbs sweep` has written")
     add("--where", action="append", default=[], metavar="FLAG=VALUE", type=assignment,
-        help="only runs with this value of a flag; may be given again")
+        help="only runs with this value of a flag; may be given again: of one flag any of the values, of several all")
     add("--common-seeds", action="store_true",
         help="where seeds are missing, compare those that all have (otherwise this is an error)")
     add("--metric", type=metric, default="final", metavar="METRIC", choices=list(METRICS),
@@ -39,7 +39,7 @@ def assignment(text: str) -> tuple[str, str]:
 
 def selected(args: argparse.Namespace) -> list[Run]:
     """The runs that the flags ask for, and a line about those whose standard error nobody can know."""
-    where, accept = dict(args.where), args.accept_version
+    where, accept = list(args.where), args.accept_version
     if getattr(args, "kind", None) == "hosts":  # each folder is of one code, and the two of two
         runs = [run for folder in args.results for run in load([folder], accept, where)]
     else:

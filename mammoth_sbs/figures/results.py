@@ -180,8 +180,8 @@ def measures(metric: str) -> list[Measure]:
 # ---- which runs
 
 
-def load(folders: Sequence[Path], accept: Collection[str] = (), where: Mapping[str, str] | None = None) -> list[Run]:
-    """All runs of the folders that are as `where` says, each once."""
+def load(folders: Sequence[Path], accept: Collection[str] = (), where: Iterable[tuple[str, str]] = ()) -> list[Run]:
+    """All runs of the folders, each once, whose flags have the values of `where`: any of those of one flag."""
     records: dict[str, dict[str, Any]] = {}
     places: dict[str, Path] = {}
     for folder in folders:
@@ -198,14 +198,19 @@ def load(folders: Sequence[Path], accept: Collection[str] = (), where: Mapping[s
     check_versions(", ".join(map(str, folders)), records, accept or None)
     runs = [Run(run_id, record, places[run_id]) for run_id, record in records.items()]
     known = {key for run in runs for key in run.args}
-    for flag, value in (where or {}).items():
+    wanted: dict[str, list[str]] = defaultdict(list)
+    for flag, value in where:
+        wanted[flag].append(value)
+    for flag, values in wanted.items():
         key = flag.lstrip("-").replace("-", "_")
         if key not in known:
-            raise UserError(f"--where {flag}={value}: no run has the flag --{flag}")
-        there = sorted({text(run.args[key]) for run in runs if key in run.args})
-        runs = [run for run in runs if key in run.args and same(run.args[key], value)]
-        if not runs:
-            raise UserError(f"--where {flag}={value}: no run has that; there is {', '.join(there)}")
+            raise UserError(f"--where {flag}={values[0]}: no run has the flag --{flag}")
+        there = [run for run in runs if key in run.args]
+        for value in values:
+            if not any(same(run.args[key], value) for run in there):
+                raise UserError(f"--where {flag}={value}: no run has that; there is "
+                                f"{', '.join(sorted({text(run.args[key]) for run in there}))}")
+        runs = [run for run in there if any(same(run.args[key], value) for value in values)]
     return runs
 
 

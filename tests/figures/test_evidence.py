@@ -130,7 +130,7 @@ def test_gem_on_both_hosts_once_more_comes_out_of_the_committed_runs() -> None:
     found: dict[str, dict[str, dict[int, float]]] = {"first": {}, "more": {}}
     for part, prefix in (("first", ""), ("more", "gem_")):
         for name in ("embedded", "mammoth"):
-            runs = load([REPO / "results" / "hosts" / f"{prefix}{name}"], where={"model": "gem"})
+            runs = load([REPO / "results" / "hosts" / f"{prefix}{name}"], where=[("model", "gem")])
             found[part][name] = {run.seed: run.final("class_il") for run in runs}
     first, more = (paired(hosts["embedded"], hosts["mammoth"]) for hosts in found.values())
     both = paired(*({**found["first"][name], **found["more"][name]} for name in ("embedded", "mammoth")))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.figures.results import Measure, Run, in_order, references
+from mammoth_sbs.figures.results import Measure, Run, in_order, load, references
 from tests.figures.conftest import SCRATCH, Put, draw, rows_of, three_arms
 
 MATRIX = [[90.0], [70.0, 80.0], [60.0, 85.0, 50.0]]
@@ -174,6 +174,16 @@ def test_several_folders_are_one_figure_and_a_run_counts_once(folder: Path, put:
     changed.write_text(re.sub(r"\b[67](\d\.0)", r"5\1", changed.read_text()))
     with pytest.raises(UserError, match=f"^{other}, run {changed.stem}: another folder has the same run with"):
         draw("bars", folder, str(other))
+
+
+def test_where_takes_any_value_of_one_flag_and_all_flags(folder: Path, put: Put) -> None:
+    for seed in range(4):
+        for size in (80, 800):
+            put("er", seed, 50.0 + seed, buffer_size=size)
+    runs = load([folder], where=[("seed", "1"), ("buffer_size", "80"), ("seed", "3")])
+    assert sorted((run.seed, run.args["buffer_size"]) for run in runs) == [(1, 80), (3, 80)]
+    with pytest.raises(UserError, match=r"--where seed=7: no run has that; there is 0, 1, 2, 3$"):
+        load([folder], where=[("seed", "1"), ("seed", "7")])
 
 
 def test_where_names_what_there_is(folder: Path, put: Put) -> None:

@@ -22,7 +22,7 @@ MEASURES = [measure for pair in zip(measures("anytime"), measures("final"), stri
 
 def charts(name: str, seeds: set[int], arms: tuple[str, ...] = (), **where: str) -> list[dict]:
     """By measure: what each method reached with each arm, seed by seed."""
-    runs = load([REPO / "results" / name], where=where)
+    runs = load([REPO / "results" / name], where=where.items())
     runs = [run for run in runs if not arms or run.arm in arms]
     assert {run.seed for run in runs} == seeds
     return [next(iter(collect(runs, measure).values())) for measure in MEASURES]
@@ -52,7 +52,7 @@ def designs(name: str, seeds: set[int], **where: str) -> Iterator[list[str]]:
 def rivals(method: str, buffer: str) -> Iterator[list[str]]:
     """A row for each sampler, on the seeds that all have: by measure, how far it is ahead of the reservoir."""
     folders = [REPO / "results" / name for name in ("streams_confirm_frozen", "streams_rivals_frozen")]
-    runs = load(folders, where={"buffer_size": buffer})
+    runs = load(folders, where=[("buffer_size", buffer)])
     found = [next(iter(collect(runs, measure, common=True).values())) for measure in MEASURES]
     assert set(found[0][method][RESERVOIR]) == set(range(200, 210))
     for arm in found[0][method]:
