@@ -243,13 +243,14 @@ host = load_host()
 model, dataset, args = host.initialize(host.parse_args(sys.argv[1:]))
 host.train(model, dataset, args)
 from torch._dynamo.utils import counters
-print("found", counters["inductor"]["fxgraph_cache_hit"], "made", counters["inductor"]["fxgraph_cache_miss"])
+print("found", counters["inductor"]["fxgraph_cache_hit"], "made", counters["inductor"]["fxgraph_cache_miss"],
+      "whole", counters["aot_autograd"]["autograd_cache_hit"])
 """
     words = f"--model derpp --dataset seq-digits --alpha .2 --beta .5 --seed 0 {flags('derpp')}".split()
     env = {**os.environ, "PYTHONPATH": str(REPO), "MAMMOTH_SBS_CACHE": str(compiled_networks)}
     done = subprocess.run([sys.executable, "-c", there, *words, "--base_path", str(tmp_path / "there")], env=env,
                           capture_output=True, text=True)
-    assert "found 3 made 0" in done.stdout, done.stdout + done.stderr
+    assert "found 3 made 0 whole 2" in done.stdout, done.stdout + done.stderr
     (file,) = (tmp_path / "there").rglob("*.json")
     assert json.loads(file.read_text())["results"] == here["results"]
 
@@ -370,6 +371,16 @@ def test_a_process_with_a_narrow_network_convolves_with_short_vectors(filters: i
     long = any("avx512" in kernel for kernel in kernels)
     assert long == (filters == 16 and "AVX512" in torch.backends.cpu.get_cpu_capability())
     assert not (given and any("avx2" in kernel for kernel in kernels))
+
+
+@pytest.mark.parametrize(("version", "sure"), [("11", True), ("13.2.0", True), ("10.5.0", None), ("", None)])
+def test_a_compiler_that_knows_all_vectors_need_not_try_them(version: str, sure: bool | None, tmp_path: Path,
+                                                             start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "g++"
+    compiler.write_text(f"#!/bin/sh\n[ $1 = -dumpversion ] && echo {version}\n")
+    compiler.chmod(0o755)
+    monkeypatch.setattr("torch._inductor.cpp_builder.get_cpp_compiler", lambda: str(compiler))
+    assert compiled._options(start("sgd", "--backbone tiny-resnet18 --lr 0.1").model.net)["cpp.vec_isa_ok"] is sure
 
 
 @pytest.mark.parametrize("line, capability, simdlen", [

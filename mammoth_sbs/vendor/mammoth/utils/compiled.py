@@ -11,9 +11,10 @@ import hashlib
 import inspect
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
@@ -32,6 +33,7 @@ from datasets.utils.sources import cache_root
 IMAGES = 64  # in the batch that code is made from: 32 new and 32 replayed
 LEAVE_OUT = "leave out --compile"
 ISA = "ONEDNN_MAX_CPU_ISA"
+KNOWS_AMX = 11  # since this version g++ does, and so does clang
 Pass = Callable[[MammothBackbone, Tensor], Tensor]
 _known: dict[str, Compiled] = {}  # by kind of network: copies and further models of it share the code
 
@@ -76,7 +78,18 @@ def _options(net: MammothBackbone) -> dict[str, Any]:
 
     threads = torch.get_num_threads()
     return {"cpp.threads": threads, "cpp.dynamic_threads": threads > 1, "cpp.simdlen": 256 if _narrow(net) else None,
-            "guard_filter_fn": _guards, "joint_custom_pre_pass": ByImage()}
+            "cpp.vec_isa_ok": _knows_all_vectors() or None, "guard_filter_fn": _guards,
+            "joint_custom_pre_pass": ByImage()}
+
+
+def _knows_all_vectors() -> bool:
+    """Whether the compiler is new enough for every kind of vector that torch may use. If not, torch tries each that the
+    processor has: programs that take a sixth of all the time that compiling takes."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    said = subprocess.run([get_cpp_compiler(), "-dumpversion"], capture_output=True, text=True).stdout
+    major = said.partition(".")[0].strip()
+    return major.isdecimal() and int(major) >= KNOWS_AMX
 
 
 def _narrow(net: MammothBackbone) -> bool:
@@ -145,11 +158,20 @@ def _compiled(net: MammothBackbone, shape: tuple[int, ...]) -> Compiled:
     compiled, trial = Compiled(type(net).embed, shape, _options(net)), deepcopy(net)
     images = torch.zeros(IMAGES, *shape, device=next(net.parameters()).device)
     torch._dynamo.mark_dynamic(images, 0)
-    with torch.random.fork_rng(), _short_vectors() if _narrow(net) else nullcontext():
+    with torch.random.fork_rng(), _short_vectors() if _narrow(net) else nullcontext(), _kept_whole():
         compiled(trial.train(), images).sum().backward()
         with torch.no_grad():
             compiled(trial.eval(), images)
     return compiled
+
+
+def _kept_whole() -> AbstractContextManager:
+    """torch may keep the backward pass of a function of ours too (`Thinned`): it is part of the graph that it is kept
+    under. Otherwise it would be derived anew in every process, for a second or two."""
+    import torch._functorch.config as config
+
+    flag = "autograd_cache_allow_custom_autograd_functions"
+    return config.patch({flag: True}) if hasattr(config, flag) else nullcontext()
 
 
 def _check(net: MammothBackbone) -> None:
