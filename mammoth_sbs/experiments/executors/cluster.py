@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import mammoth_sbs
 from mammoth_sbs.errors import UserError, reason
+from mammoth_sbs.experiments.executors.local import kinds
 from mammoth_sbs.experiments.store import Store, version
 from mammoth_sbs.experiments.worker import THREAD_LIMITS, Failure, attempt, execute
 from mammoth_sbs.files import partial_folder
@@ -122,7 +123,8 @@ class Cluster:
         """Execute all, and give each with its result or `Failure` as it ends. A first task travels as a Ray object."""
         first_tasks: dict[str, Any] = {}
         pending = {}
-        submit = partial(self._submit, alone=any(run.args.get("compile") for run in runs))
+        mixed = len(kinds(runs)) > 1 and any(run.args.get("compile") for run in runs)
+        submit = partial(self._submit, alone=mixed)
         for run in runs:
             if run.first_task and run.first_task not in first_tasks:
                 words = run.words({"--stop_after": "1"})

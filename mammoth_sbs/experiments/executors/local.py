@@ -31,6 +31,11 @@ _holds: list[str] = []  # the server, if there is one: what was compiled in it
 POLL = 0.1  # seconds between looks for a first task that has appeared
 
 
+def kinds(runs: list[Run]) -> set[str]:
+    """Of networks, compiled or not."""
+    return {str([run.args.get(name) for name in ("compile", *OF_A_NETWORK)]) for run in runs}
+
+
 def _child(answer: Connection, log: Path, function: Callable[..., Any], args: tuple) -> None:
     """The life of a worker: one call."""
     os.setpgrp()  # with the processes that a run may start: Ctrl-C is for the sweep, and they end together
@@ -116,8 +121,7 @@ class Local:
         """With `--compile 1`: let workers begin with compiled code in memory, which each would read from the cache for
         seconds. Not with several threads, for OpenMP's do not survive a fork; and only if all runs have one kind of
         network, for it settles how a process convolves."""
-        kinds = {str([run.args.get(name) for name in ("compile", *OF_A_NETWORK)]) for run in runs}
-        if len(kinds) == 1 and len(runs) > 2 and runs[0].args.get("compile") and self.threads == 1:
+        if len(kinds(runs)) == 1 and len(runs) > 2 and runs[0].args.get("compile") and self.threads == 1:
             _start_server(json.dumps([runs[0].words()]))
 
     def run(self, runs: list[Run], store: Store) -> Generator[tuple[Run, Any], None, None]:
