@@ -34,6 +34,7 @@ def test_the_documents_tables_and_figures_come_out_of_the_committed_runs(tmp_pat
 
 
 FROZEN = REPO / "results" / "frozen_bars_cifar100_5_500"
+TINY = REPO / "results" / "frozen_bars_tinyimg_10"
 CHOSEN = "SBS q=0 s=0.4"
 NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "all eight")
 
@@ -54,6 +55,26 @@ def test_the_chart_on_a_frozen_network_comes_out_of_the_committed_runs(tmp_path:
         for suffix in ("csv", "md", "tex"):
             name = f"bars_{setting}.{suffix}"
             assert (tmp_path / name).read_text() == (REPO / "docs" / "figures" / "frozen" / name).read_text()
+
+
+def test_the_chart_of_tiny_imagenet_comes_out_of_the_committed_runs(tmp_path: Path) -> None:
+    """docs/evidence.md has its means and what is ahead of uniform."""
+    runs = load([TINY])
+    assert len(runs) == 4 * 4 * 6 and {run.seed for run in runs} == set(range(100, 106))
+    document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
+    assert f"mammoth-sbs figure bars results/{TINY.name} -o docs/figures/tinyimg" in document
+    main(["figure", "bars", str(TINY), "-o", str(tmp_path)])
+    for setting in ("task_il", "class_il"):
+        tables = (tmp_path / f"bars_{setting}.md").read_text().split("\n\nTinyImageNet-10: ")
+        shown = [table for i, table in enumerate(tables) if i == 0 or "− uniform" in table.splitlines()[0]]
+        assert len(shown) == 3 and all(table.strip() in document for table in shown)
+        for suffix in ("csv", "md", "tex"):
+            name = f"bars_{setting}.{suffix}"
+            assert (tmp_path / name).read_text() == (REPO / "docs" / "figures" / "tinyimg" / name).read_text()
+    task, both = (compare(collect(runs, Measure(setting))["TinyImageNet-10"], CHOSEN, "uniform")
+                  for setting in ("task_il", "class_il"))
+    assert all(change.mean > 2 * change.error for change in both.values())  # "ahead ... for all four"
+    assert task["DER"].mean < -2 * task["DER"].error and task[POOLED].mean < 2 * task[POOLED].error
 
 
 def test_readmes_block_comes_out_of_the_committed_runs() -> None:
@@ -99,6 +120,8 @@ def test_the_summary_comes_out_of_the_committed_runs() -> None:
     summary = document[: document.index("\n## ")]
     bars = {arm: [compare(collect(load([FROZEN]), measure)["CIFAR-100-5"], arm, "uniform")[POOLED]
                   for measure in measures("final")] for arm in (CHOSEN, "SBS-fix")}
+    bars["tiny"] = [compare(collect(load([TINY]), measure)["TinyImageNet-10"], CHOSEN, "uniform")[POOLED]
+                    for measure in measures("final")]
     for size, pair in (("1k", (0.0, 0.4)), ("10k", (0.2, 0.4))):
         runs = load([REPO / "results" / f"frozen_heatmap_cifar100_2_{size}"])
         bars[size] = []
@@ -107,7 +130,7 @@ def test_the_summary_comes_out_of_the_committed_runs() -> None:
             bars[size].append(paired(surface[pair], surface[0.0, 0.0]))
     small = collect(load([REPO / "results" / "small_bars_cifar10_5"]), Measure("task_il"))["CIFAR-10-5"]
     rows = [line for line in summary.splitlines() if line.startswith("|")][2:]
-    assert len(rows) == 5
+    assert len(rows) == 6
     for row, found in zip(rows, bars.values(), strict=False):
         assert row.endswith("| " + " | ".join(change.text(sign=True) for change in found) + " |")
     assert f"| {compare(small, 'SBS', 'uniform')[POOLED].text(sign=True)} |" in rows[-1]
@@ -158,31 +181,38 @@ def regrets(folder: Path) -> dict[str, dict[str, list[dict[str, str]]]]:
     return found
 
 
-def test_the_regret_on_maps_of_cifar100_comes_out_of_the_committed_runs(tmp_path: Path) -> None:
-    """Seeds that ways were compared on and seeds that confirm: the table on the page, and the CSV beside it."""
+def judged(folder: Path, maps: int) -> tuple[dict[str, list[str]], dict[str, float]]:
+    """By way: what stands on the page, mean and worst regret and how often below uniform; and by what it is sorted."""
+    cells, order = {}, {}
+    for way, found in regrets(folder).items():
+        of = [[float(line["regret"]) for line in lines] for lines in found.values()]
+        below = ", ".join(str(sum(line["below_uniform"] == "True" for line in lines)) for lines in found.values())
+        assert [len(values) for values in of] == [maps, maps]
+        cells[way] = [*(f"{fmean(values):.2f}, {max(values):.2f}" for values in of), below]
+        order[way] = fmean(map(fmean, of))
+    return cells, order
+
+
+def test_the_regret_on_maps_of_cifar100_and_cifar10_comes_out_of_the_committed_runs(tmp_path: Path) -> None:
+    """Seeds that ways were compared on, seeds and a data set that confirm: tables on the page, the CSV beside them."""
     document = (REPO / "docs" / "tune.md").read_text(encoding="utf-8")
-    parts = {"design": range(20, 24), "confirm": range(24, 28)}
-    cells: dict[str, list[str]] = {}
-    order: dict[str, float] = {}
-    for part, seeds in parts.items():
+    found: dict[str, dict[str, list[str]]] = {}
+    order: dict[str, dict[str, float]] = {}
+    for part, data, seeds, maps in (("design", "cifar100", range(20, 24), 12),
+                                    ("confirm", "cifar100", range(24, 28), 12), ("cifar10", "cifar10", (), 8)):
         where = [word for seed in seeds for word in ("--where", f"seed={seed}")]
-        drawn = f"results/frozen_surfaces_cifar100 {' '.join(where)} -o docs/figures/surfaces/{part}"
-        assert f"mammoth-sbs figure regret {drawn}" in document
-        out = tmp_path / part
-        main(["figure", "regret", str(REPO / "results" / "frozen_surfaces_cifar100"), *where, "-o", str(out)])
-        for setting in ("task_il", "class_il"):
-            name = f"regret_{setting}.csv"
-            assert (out / name).read_text() == (REPO / "docs" / "figures" / "surfaces" / part / name).read_text()
-        for way, found in regrets(out).items():
-            of = {setting: [float(line["regret"]) for line in lines] for setting, lines in found.items()}
-            below = (str(sum(line["below_uniform"] == "True" for line in lines)) for lines in found.values())
-            assert {len(values) for values in of.values()} == {12}
-            cells.setdefault(way, []).extend([*(f"{fmean(v):.2f}, {max(v):.2f}" for v in of.values()),
-                                              ", ".join(below)])
-            order[way] = fmean(map(fmean, of.values()))
-    rows = [f"| {way} | {' | '.join(cells[way])} |" for way in sorted(order, key=order.__getitem__)]
-    assert len(rows) == 16 and "\n".join(rows) in document
-    assert cells["SBS share"][2] == cells["SBS share"][5] == "0, 0"  # "never below uniform"
+        results, folder = f"results/frozen_surfaces_{data}", f"docs/figures/surfaces/{part}"
+        assert " ".join(["mammoth-sbs figure regret", results, *where, "-o", folder]) in document
+        main(["figure", "regret", str(REPO / results), *where, "-o", str(tmp_path / part)])
+        for name in ("regret_task_il.csv", "regret_class_il.csv"):
+            assert (tmp_path / part / name).read_text() == (REPO / folder / name).read_text()
+        found[part], order[part] = judged(tmp_path / part, maps)
+        assert found[part]["SBS share"][-1] == "0, 0"  # "never below uniform"
+    for last, parts in (("confirm", ("design", "confirm")), ("cifar10", ("cifar10",))):
+        rows = [f"| {way} | {' | '.join(cell for part in parts for cell in found[part][way])} |"
+                for way in sorted(order[last], key=order[last].__getitem__)]
+        assert len(rows) == 16 and "\n".join(rows) in document
+    assert min(order["cifar10"], key=order["cifar10"].__getitem__) == "SBS share"
 
 
 def test_what_the_documents_say_about_all_methods_together_comes_out_of_the_committed_runs() -> None:
