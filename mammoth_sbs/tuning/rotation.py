@@ -342,10 +342,12 @@ def choose(model: Any, dataset: Any, task: Task, part: tuple[int, int] = (0, 1))
     (i, n) is every n-th pair from the i-th only.
     """
     args = model.args
-    share = args.buffer_size / (len(task) * model.n_tasks)
-    typed = settled((args.sbs_q, args.sbs_s), "share", by_share(share))
-    if not set(typed) & set(TRIED):
-        return {"q": typed[0], "s": typed[1], "share": share, "points": []}
+    typed = args.sbs_q, args.sbs_s
+    if "share" in typed:
+        share = args.buffer_size / (len(task) * model.n_tasks)
+        typed = settled(typed, "share", by_share(share))
+        if not set(typed) & set(TRIED):
+            return {"q": typed[0], "s": typed[1], "share": share, "points": []}
     trials = Rotation(model, dataset, task)
     shared = getattr(args, "shared_first_task", None)
     file = f"{shared}.points.jsonl" if shared else getattr(getattr(model, "run", None), "points", None)
