@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from statistics import fmean
 
+import pytest
+
 from mammoth_sbs.commands import main
 from mammoth_sbs.figures import heatmap
 from mammoth_sbs.figures.bars import collect
@@ -34,7 +36,7 @@ def test_the_documents_tables_and_figures_come_out_of_the_committed_runs(tmp_pat
 
 
 FROZEN = REPO / "results" / "frozen_bars_cifar100_5_500"
-TINY = REPO / "results" / "frozen_bars_tinyimg_10"
+TINY, TEN = (REPO / "results" / f"frozen_bars_{name}" for name in ("tinyimg_10", "cifar10_5"))
 CHOSEN = "SBS q=0 s=0.4"
 NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "all eight")
 
@@ -57,21 +59,27 @@ def test_the_chart_on_a_frozen_network_comes_out_of_the_committed_runs(tmp_path:
             assert (tmp_path / name).read_text() == (REPO / "docs" / "figures" / "frozen" / name).read_text()
 
 
-def test_the_chart_of_tiny_imagenet_comes_out_of_the_committed_runs(tmp_path: Path) -> None:
-    """docs/evidence.md has its means and what is ahead of uniform."""
-    runs = load([TINY])
-    assert len(runs) == 4 * 4 * 6 and {run.seed for run in runs} == set(range(100, 106))
+@pytest.mark.parametrize(("results", "figures", "chart", "methods", "seeds"), [
+    (TINY, "tinyimg", "TinyImageNet-10", 4, range(100, 106)), (TEN, "cifar10", "CIFAR-10-5", 8, range(100, 107))])
+def test_the_charts_of_tiny_imagenet_and_cifar10_come_out_of_the_committed_runs(
+        results: Path, figures: str, chart: str, methods: int, seeds: range, tmp_path: Path) -> None:
+    """docs/evidence.md has their means and what is ahead of uniform."""
+    runs = load([results])
+    assert len(runs) == methods * 4 * len(seeds) and {run.seed for run in runs} == set(seeds)
     document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
-    assert f"mammoth-sbs figure bars results/{TINY.name} -o docs/figures/tinyimg" in document
-    main(["figure", "bars", str(TINY), "-o", str(tmp_path)])
+    assert f"mammoth-sbs figure bars results/{results.name} -o docs/figures/{figures}" in document
+    main(["figure", "bars", str(results), "-o", str(tmp_path)])
     for setting in ("task_il", "class_il"):
-        tables = (tmp_path / f"bars_{setting}.md").read_text().split("\n\nTinyImageNet-10: ")
+        tables = (tmp_path / f"bars_{setting}.md").read_text().split(f"\n\n{chart}: ")
         shown = [table for i, table in enumerate(tables) if i == 0 or "− uniform" in table.splitlines()[0]]
         assert len(shown) == 3 and all(table.strip() in document for table in shown)
         for suffix in ("csv", "md", "tex"):
             name = f"bars_{setting}.{suffix}"
-            assert (tmp_path / name).read_text() == (REPO / "docs" / "figures" / "tinyimg" / name).read_text()
-    task, both = (compare(collect(runs, Measure(setting))["TinyImageNet-10"], CHOSEN, "uniform")
+            assert (tmp_path / name).read_text() == (REPO / "docs" / "figures" / figures / name).read_text()
+
+
+def test_what_is_said_of_tiny_imagenet_comes_out_of_the_committed_runs() -> None:
+    task, both = (compare(collect(load([TINY]), Measure(setting))["TinyImageNet-10"], CHOSEN, "uniform")
                   for setting in ("task_il", "class_il"))
     assert all(change.mean > 2 * change.error for change in both.values())  # "ahead ... for all four"
     assert task["DER"].mean < -2 * task["DER"].error and task[POOLED].mean < 2 * task[POOLED].error
@@ -120,8 +128,9 @@ def test_the_summary_comes_out_of_the_committed_runs() -> None:
     summary = document[: document.index("\n## ")]
     bars = {arm: [compare(collect(load([FROZEN]), measure)["CIFAR-100-5"], arm, "uniform")[POOLED]
                   for measure in measures("final")] for arm in (CHOSEN, "SBS-fix")}
-    bars["tiny"] = [compare(collect(load([TINY]), measure)["TinyImageNet-10"], CHOSEN, "uniform")[POOLED]
-                    for measure in measures("final")]
+    for results, chart in ((TINY, "TinyImageNet-10"), (TEN, "CIFAR-10-5")):
+        bars[chart] = [compare(collect(load([results]), measure)[chart], CHOSEN, "uniform")[POOLED]
+                       for measure in measures("final")]
     for size, pair in (("1k", (0.0, 0.4)), ("10k", (0.2, 0.4))):
         runs = load([REPO / "results" / f"frozen_heatmap_cifar100_2_{size}"])
         bars[size] = []
@@ -130,7 +139,7 @@ def test_the_summary_comes_out_of_the_committed_runs() -> None:
             bars[size].append(paired(surface[pair], surface[0.0, 0.0]))
     small = collect(load([REPO / "results" / "small_bars_cifar10_5"]), Measure("task_il"))["CIFAR-10-5"]
     rows = [line for line in summary.splitlines() if line.startswith("|")][2:]
-    assert len(rows) == 6
+    assert len(rows) == 7
     for row, found in zip(rows, bars.values(), strict=False):
         assert row.endswith("| " + " | ".join(change.text(sign=True) for change in found) + " |")
     assert f"| {compare(small, 'SBS', 'uniform')[POOLED].text(sign=True)} |" in rows[-1]
