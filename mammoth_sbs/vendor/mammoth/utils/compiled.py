@@ -155,10 +155,13 @@ def compile_network(net: MammothBackbone, shape: tuple[int, ...]) -> None:
 
 def _compiled(net: MammothBackbone, shape: tuple[int, ...]) -> Compiled:
     """Both passes, made by running each once on a copy of the network. No random number is used up."""
+    from utils.one_file import one_file_per_graph  # it imports torch's compiler
+
     compiled, trial = Compiled(type(net).embed, shape, _options(net)), deepcopy(net)
     images = torch.zeros(IMAGES, *shape, device=next(net.parameters()).device)
     torch._dynamo.mark_dynamic(images, 0)
-    with torch.random.fork_rng(), _short_vectors() if _narrow(net) else nullcontext(), _kept_whole():
+    vectors = _short_vectors() if _narrow(net) else nullcontext()
+    with torch.random.fork_rng(), vectors, _kept_whole(), one_file_per_graph():
         compiled(trial.train(), images).sum().backward()
         with torch.no_grad():
             compiled(trial.eval(), images)
