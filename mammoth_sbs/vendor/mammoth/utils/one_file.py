@@ -28,7 +28,7 @@ class Loops(CppPythonBindingsCodeCache):
         includes = dict.fromkeys(line.strip() for _, code in loops for line in INCLUDE.findall(code))
         bodies = [f"namespace loop_{i} {{\n{NAME.sub(f'kernel_{i}(', INCLUDE.sub('', code))}\n}}"
                   for i, (_, code) in enumerate(loops)]
-        graph = type("Loops", (cls,), {"extra_parse_arg": _bindings([types for types, _ in loops])})
+        graph: Any = type("Loops", (cls,), {"extra_parse_arg": _bindings([types for types, _ in loops])})
         return graph.load_pybinding([], "\n".join([*includes, *bodies]))()
 
 
@@ -70,8 +70,9 @@ def one_file_per_graph() -> Iterator[None]:
     """torch asks for a graph's loops one by one, then waits for all: they are compiled then."""
     alone, wait = AsyncCompile.cpp_pybinding, AsyncCompile.wait
 
-    def ask(self: AsyncCompile, types: list[str], code: str) -> Any:
-        return _Wanted(types, code) if len(NAME.findall(code)) == 1 else alone(self, types, code)
+    def ask(self: AsyncCompile, argtypes: list[str], source_code: str) -> Any:
+        wanted = _Wanted(argtypes, source_code)
+        return wanted if len(NAME.findall(source_code)) == 1 else alone(self, argtypes, source_code)
 
     def compile_all(self: AsyncCompile, scope: dict[str, Any]) -> None:
         wanted = {name: value for name, value in scope.items() if isinstance(value, _Wanted)}
