@@ -38,7 +38,8 @@ from mammoth_sbs.figures.results import (
 )
 from mammoth_sbs.figures.statistics import Difference, Mean, corrected, paired
 
-ROWS = (*SAMPLERS.values(), FIXED, TUNED)
+BY_SHARE = "SBS share"  # the paper's SBS stands beside it too: in both q and s are chosen for the setting
+ROWS = (*SAMPLERS.values(), FIXED, TUNED, BY_SHARE)
 BASE = SAMPLERS["uniform"]
 EXAMPLES = {"CIFAR-10": 50_000, "CIFAR-100": 50_000, "TinyImageNet": 100_000}  # what the paper's buffers are a share of
 A_ROW = 5  # panels beside each other
@@ -61,7 +62,8 @@ def papers_column(measure: Measure, dataset: str, share: float) -> tuple[str, di
         split, size = column.rsplit(" ", 1)
         of = EXAMPLES[split.rsplit("-", 1)[0]]
         if split == dataset and abs(1000 * int(size.removesuffix("k")) / of - share) < 0.05 * share:
-            return size, {name: row[j] for name, row in paper()[measure.setting].items() if row[j] is not None}
+            numbers = {name: row[j] for name, row in paper()[measure.setting].items() if row[j] is not None}
+            return size, numbers | ({BY_SHARE: numbers[TUNED]} if TUNED in numbers else {})
     return "", {}
 
 
@@ -188,7 +190,7 @@ def tables(table: Table, changes: Changes, theirs: dict[str, tuple[str, dict[str
 
 
 def papers_error(dataset: str, size: str, name: str, setting: str) -> str:
-    found = paper().get(f"{setting}_standard_error", {})
+    found, name = paper().get(f"{setting}_standard_error", {}), TUNED if name == BY_SHARE else name
     return f"{found[name][paper()['columns'].index(f'{dataset} {size}')]:.2f}" if name in found else "–"
 
 

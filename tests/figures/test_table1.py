@@ -32,6 +32,16 @@ def test_the_table_of_samplers_has_the_papers_numbers_beside_ours(folder: Path, 
     assert [lines["SBS-fix"][f"minus_random_{key}"] for key in ("low", "high", "p")] == ["5.0", "5.0", "0.5"]
 
 
+def test_the_papers_sbs_stands_beside_q_and_s_by_share(folder: Path, put: Put) -> None:
+    for seed in (0, 1):
+        put("er_sbs", seed, 70.0 + seed, sampler="uniform", buffer_size=32)
+        put("er_sbs", seed, 74.0 + seed, buffer_size=32, sbs_q="share", sbs_s="share")
+    out = draw("samplers", folder)
+    text = (out / "samplers_task_il.md").read_text()
+    assert "| SBS share | **74.50** | **83.59** |" in text and "| SBS share | 0.50 | 0.10 |" in text
+    assert rows_of(out / "samplers_task_il.csv")[1]["paper"] == "83.59"
+
+
 def test_a_buffer_that_the_paper_has_not_gets_no_column_of_the_paper() -> None:
     assert samplers.papers_column(Measure("task_il"), "CIFAR-10-5", 0.05) == ("", {})
     assert samplers.papers_column(Measure("task_il"), "TinyImageNet-2", 0.10)[0] == "10k"
@@ -44,7 +54,7 @@ def test_the_papers_tables_are_whole_and_sbs_is_best_in_each_column() -> None:
     paper = samplers.paper()
     assert len(paper["columns"]) == 10
     for name in ("task_il", "task_il_standard_error", "class_il"):
-        assert list(paper[name]) == list(samplers.ROWS)
+        assert [*paper[name], samplers.BY_SHARE] == list(samplers.ROWS)
         assert {len(row) for row in paper[name].values()} == {10}
     for setting in ("task_il", "class_il"):
         for column in zip(*paper[setting].values(), strict=True):
