@@ -149,6 +149,17 @@ def test_the_summary_comes_out_of_the_committed_runs() -> None:
     assert f"| {compare(small, 'SBS', 'uniform')[POOLED].text(sign=True)} |" in rows[-1]
 
 
+def test_the_table_of_other_metrics_comes_out_of_the_committed_runs() -> None:
+    document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
+    for results, chart in ((FROZEN, "CIFAR-100-5"), (TINY, "TinyImageNet-10"), (TEN, "CIFAR-10-5")):
+        runs = load([results])
+        cells = [compare(collect(runs, measure)[chart], CHOSEN, "uniform")[POOLED].text(sign=True)
+                 for metric in ("final", "average_incremental", "forgetting") for measure in measures(metric)]
+        trained = [fmean(task["train_accuracy"] for run in runs if run.method == method and run.arm != "stock"
+                         for task in run.record["sbs"]["tasks"]) for method in {run.method for run in runs}]
+        assert f"| {chart} | {' | '.join(cells)} | {min(trained):.0f} to {max(trained):.0f}% |" in document
+
+
 def test_the_table_of_both_hosts_comes_out_of_the_committed_runs(tmp_path: Path) -> None:
     """docs/mammoth.md: stock methods, ten seeds on each host."""
     document = (REPO / "docs" / "mammoth.md").read_text(encoding="utf-8")
