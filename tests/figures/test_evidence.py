@@ -149,6 +149,26 @@ def test_the_summary_comes_out_of_the_committed_runs() -> None:
     assert f"| {compare(small, 'SBS', 'uniform')[POOLED].text(sign=True)} |" in rows[-1]
 
 
+def test_table_1_comes_out_of_the_committed_runs(tmp_path: Path) -> None:
+    """docs/evidence.md: Random's accuracy, and what the other samplers gain or lose."""
+    results = REPO / "results" / "frozen_table1"
+    assert len(load([results])) == 8 * 6 * 6
+    document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
+    assert f"mammoth-sbs figure samplers results/{results.name} -o docs/figures/table1" in document
+    main(["figure", "samplers", str(results), "-o", str(tmp_path)])
+    for setting in ("task_il", "class_il"):
+        for suffix in ("csv", "md", "tex"):
+            name = f"samplers_{setting}.{suffix}"
+            assert (tmp_path / name).read_text() == (REPO / "docs" / "figures" / "table1" / name).read_text()
+        cells: dict[str, list[str]] = {}
+        for line in csv.DictReader((tmp_path / f"samplers_{setting}.csv").open()):
+            shown, sign = ("mean", "") if line["sampler"] == "Random" else ("minus_random", "+")
+            error = "standard_error" if line["sampler"] == "Random" else "minus_random_standard_error"
+            cells.setdefault(line["sampler"], []).append(f"{float(line[shown]):{sign}.2f} ± {float(line[error]):.2f}")
+        for name, row in cells.items():
+            assert f"| {name} | {' | '.join(row)} |" in document.replace("**", ""), (setting, name)
+
+
 def test_the_table_of_other_metrics_comes_out_of_the_committed_runs() -> None:
     document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
     for results, chart in ((FROZEN, "CIFAR-100-5"), (TINY, "TinyImageNet-10"), (TEN, "CIFAR-10-5")):
