@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 
 from mammoth_sbs.commands import main
-from mammoth_sbs.figures import heatmap
+from mammoth_sbs.figures import heatmap, table1
 from mammoth_sbs.figures.bars import collect
 from mammoth_sbs.figures.results import Measure, load, measures
 from mammoth_sbs.figures.statistics import POOLED, Mean, compare, paired, probability
@@ -143,7 +143,7 @@ def test_the_summary_comes_out_of_the_committed_runs() -> None:
             bars[size].append(paired(surface[pair], surface[0.0, 0.0]))
     small = collect(load([REPO / "results" / "small_bars_cifar10_5"]), Measure("task_il"))["CIFAR-10-5"]
     rows = [line for line in summary.splitlines() if line.startswith("|")][2:]
-    assert len(rows) == 7
+    assert len(rows) == 8
     for row, found in zip(rows, bars.values(), strict=False):
         assert row.endswith("| " + " | ".join(change.text(sign=True) for change in found) + " |")
     assert f"| {compare(small, 'SBS', 'uniform')[POOLED].text(sign=True)} |" in rows[-1]
@@ -167,6 +167,28 @@ def test_table_1_comes_out_of_the_committed_runs(tmp_path: Path) -> None:
             cells.setdefault(line["sampler"], []).append(f"{float(line[shown]):{sign}.2f} ± {float(line[error]):.2f}")
         for name, row in cells.items():
             assert f"| {name} | {' | '.join(row)} |" in document.replace("**", ""), (setting, name)
+
+
+def test_what_is_said_of_table_1_comes_out_of_the_committed_runs() -> None:
+    """Who is best, and who is ahead of whom by two standard errors."""
+    tables = [table1.collect(load([REPO / "results" / "frozen_table1"]), measure) for measure in measures("final")]
+
+    def ahead(name: str, other: str) -> list[set[str]]:
+        changes = [{column: paired(found[name], found[other]) for column, found in table.items()} for table in tables]
+        return [{column for column, change in of.items() if change.mean > 2 * change.error} for of in changes]
+
+    best = [[max(found, key=lambda name: fmean(found[name].values())) for found in table.values()] for table in tables]  # noqa: B023
+    assert [names.count("Herding") for names in best] == [3, 5]
+    assert [sum(name.startswith("SBS") for name in names) for names in best] == [3, 1]
+    small = {"CIFAR-10-5 200", "CIFAR-100-20 200", "TinyImageNet-2 100"}
+    for arm, counts in (("SBS-fix", [5, 3]), ("SBS share", [4, 3])):
+        assert [len(columns) for columns in ahead(arm, "Random")] == counts
+        assert all(columns >= small for columns in ahead(arm, "Random"))
+        assert all(columns >= small - {"CIFAR-10-5 200"} for columns in ahead("Herding", arm))
+    assert "CIFAR-10-5 200" in ahead("SBS share", "Herding")[0] and "CIFAR-10-5 2k" in ahead("SBS-fix", "Herding")[0]
+    assert ahead("Random", "SBS share") == [set(), {"CIFAR-10-5 2k"}]
+    assert ahead("SBS share", "SBS-fix") == [set(), {"TinyImageNet-2 100", "CIFAR-100-20 2k"}]
+    assert ahead("SBS-fix", "SBS share") == [{"CIFAR-10-5 2k"}, set()]
 
 
 def test_the_table_of_other_metrics_comes_out_of_the_committed_runs() -> None:
