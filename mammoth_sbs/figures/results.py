@@ -32,7 +32,8 @@ COMPARED = {"model", "sampler"}  # what makes arms of one method different, besi
 NAMED_IF_MIXED = ("compile",)  # makes arms too, but only where some runs have it and others have not
 OF_ANY_SAMPLER = {"sbs_during": "closed"}  # flags that are part of an arm's name unless they have this value
 OF_SPEED = {"sbs_scope": "task", "sbs_score": "speed"}
-TAKES = {"stream-speed": "qs", "ccs": "s"}  # other samplers with q or s, which are part of an arm's name
+# other samplers with q or s, which are part of an arm's name
+TAKES = {"stream-speed": "qs", "speed-balanced": "qs", "ccs": "s"}
 OF_A_CHOICE = {"sbs_tune": "first", "sbs_tune_epochs": None, "sbs_grid": [0.0, 0.2, 0.4, 0.6]}
 OF_THE_SETTING = ("n_epochs", "buffer_size", "backbone", "num_filters", "batch_size", "train_per_class", "max_classes",
                   "permute_classes", "validation", "joint", "noise_rate", "imbalance", "blurry", "drift",

@@ -15,6 +15,7 @@ from mammoth_sbs.core.samplers import Task, get_sampler
 from mammoth_sbs.core.samplers.ccs import CCS
 from mammoth_sbs.core.samplers.herding import herd
 from mammoth_sbs.core.samplers.ipm import project_and_match
+from mammoth_sbs.core.samplers.speed_balanced import SpeedBalanced
 from tests.core.conftest import choose, make_task, seeded
 
 
@@ -222,6 +223,32 @@ def test_gss_names_labels_that_have_no_column() -> None:
     task.first_class = 0
     with pytest.raises(ValueError, match=r"labels outside 0\.\.2"):
         choose("gss", task, 3)
+
+
+def test_speed_balanced_has_a_band_and_an_equal_part_for_each_class() -> None:
+    """Ten of a quick class and ten of a slow one: the band of the whole task would be of one class on each side."""
+    labels = torch.tensor([0] * 10 + [1] * 10)
+    task = Task(labels=labels, speed=torch.cat([torch.arange(10) / 10 + 10, torch.arange(10) / 10]))
+    for seed in range(20):
+        chosen = SpeedBalanced(q=0.2, s=0.4).choose(task, 6, torch.Generator().manual_seed(seed))
+        assert set(chosen.tolist()) <= {4, 5, 6, 7, 14, 15, 16, 17} and labels[chosen].bincount().tolist() == [3, 3]
+    everything = SpeedBalanced(q=0.2, s=0.4).choose(task, 20, torch.Generator())
+    assert sorted(everything.tolist()) == [4, 5, 6, 7, 14, 15, 16, 17]  # it never leaves the bands
+
+
+def test_a_class_too_small_for_its_part_leaves_it_to_the_others() -> None:
+    labels = torch.tensor([0] * 3 + [1] * 20)
+    task = Task(labels=labels, speed=torch.rand(23, generator=torch.Generator().manual_seed(0)))
+    chosen = SpeedBalanced(q=0, s=0.34).choose(task, 12, torch.Generator())
+    assert labels[chosen].bincount().tolist() == [2, 10] and len(set(chosen.tolist())) == 12
+
+
+def test_without_a_band_speed_balanced_draws_every_example_of_a_class_equally_often() -> None:
+    labels, drawn = torch.tensor([0, 0, 0, 1, 1, 1, 1, 1]), torch.zeros(8)
+    task, generator = Task(labels=labels, speed=torch.arange(8) / 8), torch.Generator().manual_seed(1)
+    for _ in range(3000):
+        drawn[SpeedBalanced(q=0, s=0).choose(task, 2, generator)] += 1
+    assert (drawn[:3] / 1000 - 1).abs().max() < 0.1 and (drawn[3:] / 600 - 1).abs().max() < 0.15
 
 
 def test_ccs_leaves_out_the_hardest_and_covers_the_rest_evenly() -> None:

@@ -16,6 +16,7 @@ from mammoth_sbs.core.samplers.lars import LARS
 from mammoth_sbs.core.samplers.max_entropy import MaxEntropy
 from mammoth_sbs.core.samplers.rainbow import Rainbow
 from mammoth_sbs.core.samplers.speed import Speed
+from mammoth_sbs.core.samplers.speed_balanced import SpeedBalanced
 from mammoth_sbs.core.samplers.task import Task
 from mammoth_sbs.core.samplers.uniform import Uniform
 from mammoth_sbs.errors import UserError, reason
@@ -24,7 +25,7 @@ __all__ = ["SAMPLERS", "Sampler", "Task", "get_sampler", "sampler_names"]
 
 GROUP = "mammoth_sbs.samplers"
 SAMPLERS: dict[str, type[Sampler]] = {
-    cls.name: cls for cls in (Speed, Uniform, MaxEntropy, IPM, GSS, Herding, LARS, CCS, Rainbow)}
+    cls.name: cls for cls in (Speed, Uniform, MaxEntropy, IPM, GSS, Herding, LARS, CCS, Rainbow, SpeedBalanced)}
 
 
 def sampler_names() -> list[str]:
