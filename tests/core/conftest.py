@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from mammoth_sbs.core.samplers import Task, get_sampler
 
-NAMES = ["uniform", "max-entropy", "ipm", "gss", "herding", "lars", "ccs", "rainbow"]  # those of speed have their own tests
+NAMES = ["uniform", "max-entropy", "ipm", "gss", "herding", "lars", "ccs", "rainbow"]  # not those of speed
 FIELDS = ("speed", "features", "logits", "losses", "uncertainty")
 
 

@@ -18,7 +18,7 @@ from tests.core.conftest import FIELDS, NAMES, seeded
 
 
 def test_names() -> None:
-    assert set(SAMPLERS) == {*NAMES, "speed"} <= set(sampler_names())
+    assert set(SAMPLERS) == {*NAMES, "speed", "speed-balanced"} <= set(sampler_names())
     for name, cls in SAMPLERS.items():
         assert type(get_sampler(name)) is cls and cls.name == name and cls.needs <= set(FIELDS)
     assert type(get_sampler("max_entropy")) is SAMPLERS["max-entropy"]
