@@ -149,6 +149,23 @@ def test_the_summary_comes_out_of_the_committed_runs() -> None:
     assert f"| {compare(small, 'SBS', 'uniform')[POOLED].text(sign=True)} |" in rows[-1]
 
 
+def test_the_table_of_the_current_task_comes_out_of_the_committed_runs() -> None:
+    """docs/evidence.md: SBS with and without replay of the current task, and stock."""
+    document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
+    methods = [("model", name) for method in ("er", "der", "derpp") for name in (method, f"{method}_sbs")]
+    cells: dict[str, list[str]] = {}
+    for results, dataset, chart in ((FROZEN, "seq-cifar100", "CIFAR-100-5"), (TEN, "seq-cifar10", "CIFAR-10-5")):
+        runs = load([REPO / "results" / "frozen_during_stock", results], where=[("dataset", dataset), *methods])
+        for measure in measures("final"):
+            for method, arms in collect(runs, measure, common=True)[chart].items():
+                for name, other in (("closed", CHOSEN), ("stock", "stock")):
+                    change = paired(arms[f"{CHOSEN}, during stock"], arms[other])
+                    cells.setdefault(f"{method}, less {name}", []).append(change.text(sign=True))
+                    assert name == "stock" or change.mean < 2 * change.error  # "never ahead"
+    for name, row in cells.items():
+        assert f"| {name} | {' | '.join(row)} |" in document
+
+
 def test_table_1_comes_out_of_the_committed_runs(tmp_path: Path) -> None:
     """docs/evidence.md: Random's accuracy, and what the other samplers gain or lose."""
     results = REPO / "results" / "frozen_table1"
