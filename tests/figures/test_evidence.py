@@ -208,6 +208,17 @@ def test_what_is_said_of_table_1_comes_out_of_the_committed_runs() -> None:
     assert ahead("SBS-fix", "SBS share") == [{"CIFAR-10-5 2k"}, set()]
 
 
+def test_the_table_of_balanced_buffers_comes_out_of_the_committed_runs() -> None:
+    document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
+    runs = load([REPO / "results" / "frozen_balanced"])
+    assert {run.seed for run in runs} == set(range(310, 314))
+    tables = [table1.collect(runs, measure) for measure in measures("final")]
+    for name in tables[0]["CIFAR-10-5 200"].keys() - {"Random"}:
+        changes = [paired(table[column][name], table[column]["Random"]) for column in tables[0] for table in tables]
+        assert f"| {name} | {' | '.join(change.text(sign=True) for change in changes)} |" in document
+        assert name != "speed-balanced q=0 s=0" or all(change.mean < 2 * change.error for change in changes)
+
+
 def test_the_table_of_other_metrics_comes_out_of_the_committed_runs() -> None:
     document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
     for results, chart in ((FROZEN, "CIFAR-100-5"), (TINY, "TinyImageNet-10"), (TEN, "CIFAR-10-5")):
