@@ -365,3 +365,16 @@ def test_the_documents_table_of_pairs_comes_out_of_the_committed_runs(tmp_path: 
     uniform = {run.seed: run.final("task_il") for run in load([REPO / "results" / "small_bars_cifar10_5"])
                if (run.method, run.arm) == ("ER", "uniform")}
     assert f"{paired(drawn, uniform).text()} points" in text
+
+
+def test_the_first_table_of_ways_says_what_the_maps_say() -> None:
+    """docs/tune.md: mean and worst regret of each way, on the seeds that confirm and on CIFAR-10."""
+    first, rest = (REPO / "docs" / "tune.md").read_text(encoding="utf-8").split("## On heat maps", 1)
+    ways = {"nothing": "(0.2, 0.2)", "share": "SBS share", "rule": "SBS rule", "auto": "SBS", "uniform": "(0, 0)"}
+    rows = [line.strip("| ").split(" | ") for line in first.splitlines() if line.startswith("| ")][2:]
+    assert len(rows) == len(ways)
+    maps = rest[rest.index("### Maps of") : rest.index("## As a command")]
+    for row, (word, way) in zip(rows, ways.items(), strict=True):
+        hundred, ten = ([cell.strip() for cell in part[1:].split("|")] for part in
+                        re.findall(rf"^\| {re.escape(way)} (\|.*)\|$", maps, re.MULTILINE))
+        assert word in row[0] and row[-4:] == [*hundred[3:5], *ten[:2]], word
