@@ -42,7 +42,7 @@ BY_SHARE = "SBS share"  # the paper's SBS stands beside it too: in both q and s 
 ROWS = (*SAMPLERS.values(), FIXED, TUNED, BY_SHARE)
 BASE = SAMPLERS["uniform"]
 EXAMPLES = {"CIFAR-10": 50_000, "CIFAR-100": 50_000, "TinyImageNet": 100_000}  # what the paper's buffers are a share of
-A_ROW = 5  # panels beside each other
+A_ROW = 5  # panels beside each other, at the most
 NOTE = "Bars: mean paired difference over seeds, whiskers its 95% interval (bootstrap over seeds)."
 Table = dict[str, dict[str, Seeds]]  # column to sampler to seeds
 Changes = dict[str, dict[str, Difference]]  # column to sampler to its difference to Random
@@ -133,7 +133,8 @@ def figure(changes: Changes, theirs: dict[str, tuple[str, dict[str, float]]], sh
            measure: Measure, files: list[Path]) -> None:
     """A panel per column: each sampler's paired difference to Random, the paper's as a hollow diamond."""
     names = list(dict.fromkeys(name for column in changes.values() for name in column))
-    wide, lines = min(len(changes), A_ROW), -(-len(changes) // A_ROW)
+    lines = -(-len(changes) // A_ROW)
+    wide = -(-len(changes) // lines)
     said = [f"{heading(column, share[column])}: " + ", ".join(f"{name} {change.mean:+.2f}" for name, change in
                                                               found.items()) for column, found in changes.items()]
     alt = f"Bars of paired differences to Random in points of {measure.title}. {'. '.join(said)}."
