@@ -248,7 +248,7 @@ def test_a_papers_column_belongs_to_a_split_and_a_share_of_its_data() -> None:
         "1k", "1k"]
     assert table1.papers_column(of, "CIFAR-10-2", 0.2) == ("10k", {
         "Random": 95.03, "Max entropy": 94.63, "IPM": 94.76, "GSS": 95.55, "Herding": 94.53, "LARS": 95.43,
-        "SBS-fix": 95.56, "SBS": 96.03})
+        "SBS-fix": 95.56, "SBS": 96.03, "SBS share": 96.03})
     for share, says in ((0.0191, "1k"), (0.0189, ""), (0.021, "1k"), (0.0212, "")):  # within a twentieth
         assert table1.papers_column(of, "CIFAR-10-2", share)[0] == says
     assert table1.papers_column(of, "CIFAR-10-3", 0.02) == table1.papers_column(
