@@ -1,7 +1,8 @@
 """M of the first task through all later ones: other data sets and numbers of tasks, other networks, other scores.
 
 Networks whose records hold other scores get a panel for each, of training data: App. "Relationship Between Other
-Scoring Methods". Beside each stands its rank correlation with being forgotten.
+Scoring Methods". Beside each stands its rank correlation with being forgotten, and in the tables how much better or worse
+than learning speed it predicts in the same networks.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from mammoth_sbs.figures.agreement import Estimate
 from mammoth_sbs.figures.correlation import LEVEL, Correlation, area_under_curve, correlation
-from mammoth_sbs.figures.output import drawing, panels, write_csv
+from mammoth_sbs.figures.output import Table, drawing, panels, write_csv, write_tables
 from mammoth_sbs.figures.recorded import Memory, Networks, draw_matrix, majority, matrix_rows, networks, sorted_lines
 from mammoth_sbs.figures.results import SETTINGS, Run
 
@@ -42,11 +44,14 @@ class Prediction:
         half = float(t.ppf((1 + LEVEL) / 2, len(values) - 1) * sem(values))
         return mean, mean - half, mean + half
 
-    def row(self) -> dict[str, Any]:
-        names = ("mean", "low", "high")
+    def row(self, speed: Prediction | None = None) -> dict[str, Any]:
+        """For a CSV file; beside `speed`, also how far its AUC is above that of learning speed, network by network."""
+        paired = speed is not None and len(speed.areas) == len(self.areas)
+        more = [a - b for a, b in zip(self.areas, speed.areas, strict=True)] if speed is not None and paired else []
+        means = {"in_a_network": self.in_networks, "auc": self.areas, "auc_less_speed": more}
         return {**self.over_examples.row(), "networks": len(self.in_networks),
-                **{f"in_a_network_{name}": v for name, v in zip(names, self.mean(self.in_networks), strict=True)},
-                **{f"auc_{name}": v for name, v in zip(names, self.mean(self.areas), strict=True)}}
+                **{f"{name}_{part}": value for name, values in means.items()
+                   for part, value in zip(("mean", "low", "high"), self.mean(values), strict=True)}}
 
 
 def prediction(score: np.ndarray, memory: Memory) -> Prediction:
@@ -68,6 +73,17 @@ def scores_of(it: Networks, setting: str) -> dict[str, np.ndarray]:
         if all(f"task1_{score}" in record for record in it.records) and score != "speed":
             found[score] = np.stack([record[f"task1_{score}"] for record in it.records])
     return found
+
+
+def table(rows: Sequence[dict[str, Any]]) -> Table:
+    """How well each score says what is forgotten of what was known, for a text."""
+    def span(row: dict[str, Any], name: str) -> str:
+        return Estimate(*(row[f"{name}_{part}"] for part in ("mean", "low", "high"))).text(sign=name != "auc")
+
+    head = ["networks", "data", "score", "rank correlation with being forgotten, over examples", "in a network",
+            "AUC in a network", "less that of speed"]
+    return head, [[row["panel"], row["data"], row["score"], Estimate(row["r"], row["low"], row["high"]).text(),
+                   *(span(row, name) for name in ("in_a_network", "auc", "auc_less_speed"))] for row in rows], frozenset()
 
 
 def write(runs: Sequence[Run], out: Path, common: bool = False, metric: str = "final") -> list[Path]:
@@ -93,7 +109,9 @@ def write(runs: Sequence[Run], out: Path, common: bool = False, metric: str = "f
                 axis.set_title(f"{it.title}\n{'test' if test else 'train'}, by {SCORES[score]}: ρ = {rank}", fontsize=8)
                 axis.set_ylabel("example, easiest first")
                 what = {"setting": name, "data": "test" if test else "train", "score": SCORES[score]}
-                rows.append({"panel": it.title, **what, **how.row()})
+                speed = prediction(it.speeds(test, setting), it.memory(test, setting)) if score != "speed" else None
+                rows.append({"panel": it.title, **what, **how.row(speed)})
                 lines_drawn += matrix_rows(it.title, what, lines)
         files += [write_csv(Path(f"{stem}.csv"), rows), write_csv(Path(f"{stem}_lines.csv"), lines_drawn)]
+        files += write_tables(stem, [(f"what is forgotten of the first task, by score, {name}", table(rows))])
     return files

@@ -111,6 +111,8 @@ def test_a_score_predicts_what_is_forgotten_of_what_was_known() -> None:
     assert found.row()["auc_mean"] == 1 and found.row()["networks"] == 2
     worse = prediction(np.array([[1, 3, 2, 4, 9.0]] * 2), it)
     assert worse.over_examples.r > found.over_examples.r and worse.areas == [0.25, 0]
+    assert found.row()["auc_less_speed_mean"] is None and worse.row(found)["auc_less_speed_mean"] == (-0.75 - 1) / 2
+    assert found.row(worse)["auc_less_speed_mean"] == (0.75 + 1) / 2  # network by network
 
 
 def test_a_mean_over_networks_has_the_interval_of_student() -> None:
@@ -175,6 +177,12 @@ def test_matrices_by_four_scores(folder: Path) -> None:
     by_loss = [row["right_percent"] for row in rows_of(out / "matrices_task_il_lines.csv")
                if row["score"] == "final loss"]
     assert by_loss == ["100 100 100 100", "0 100 0 0", "0 0 0 0", "0 100 0 100"]
+    less = {score: row["auc_less_speed_mean"] for (_, score), row in rows.items()}
+    assert less["learning speed"] == "" and float(less["final loss"]) == pytest.approx(
+        float(rows["train", "final loss"]["auc_mean"]) - float(rows["train", "learning speed"]["auc_mean"]))
+    assert float(less["final loss"]) < 0
+    shown = (out / "matrices_task_il.md").read_text()
+    assert "| train | final loss | -0.50 |" in shown and f" | {float(less['final loss']):+.2f}" in shown
 
 
 def test_a_score_predicts_by_its_ranks_within_networks_and_over_examples() -> None:
