@@ -1,7 +1,7 @@
 """M of the first task through all later ones: other data sets and numbers of tasks, other networks, other scores.
 
 Networks whose records hold other scores get a panel for each, of training data: App. "Relationship Between Other
-Scoring Methods". Beside each stands its rank correlation with being forgotten, and in the tables how much better or worse
+Scoring Methods". Beside each stands its rank correlation with being forgotten, and in the tables how much better
 than learning speed it predicts in the same networks.
 """
 
@@ -83,7 +83,8 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
     head = ["networks", "data", "score", "rank correlation with being forgotten, over examples", "in a network",
             "AUC in a network", "less that of speed"]
     return head, [[row["panel"], row["data"], row["score"], Estimate(row["r"], row["low"], row["high"]).text(),
-                   *(span(row, name) for name in ("in_a_network", "auc", "auc_less_speed"))] for row in rows], frozenset()
+                   *(span(row, name) for name in ("in_a_network", "auc", "auc_less_speed"))]
+                  for row in rows], frozenset()
 
 
 def write(runs: Sequence[Run], out: Path, common: bool = False, metric: str = "final") -> list[Path]:
