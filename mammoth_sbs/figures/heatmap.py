@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any
 
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.figures.output import columns, drawing, panels, write_csv
+from mammoth_sbs.figures.output import columns, drawing, panels, rows_of, write_csv
 from mammoth_sbs.figures.results import Measure, Run, Seeds, check_alike, check_seeds, group, measures
 from mammoth_sbs.figures.statistics import Difference, Mean, holm, paired
 
@@ -73,8 +73,7 @@ def _maps(maps: Mapping[str, Mapping[Pair, float]], stem: str | Path, label: str
     from matplotlib.patches import Patch
 
     files: list[Path] = []
-    wide = min(len(maps), A_ROW)
-    lines = -(-len(maps) // A_ROW)
+    lines, wide = rows_of(len(maps), A_ROW)
     with drawing(stem, 1.1 + 3.4 * wide, 3.6 * lines, files, alt, "compressed") as figure:
         axes = panels(figure, len(maps), wide)
         hatched = False

@@ -16,7 +16,7 @@ import numpy as np
 
 from mammoth_sbs.figures.agreement import Estimate
 from mammoth_sbs.figures.correlation import LEVEL, Correlation, area_under_curve, correlation
-from mammoth_sbs.figures.output import Table, drawing, panels, write_csv, write_tables
+from mammoth_sbs.figures.output import Table, drawing, panels, rows_of, write_csv, write_tables
 from mammoth_sbs.figures.recorded import Memory, Networks, draw_matrix, majority, matrix_rows, networks, sorted_lines
 from mammoth_sbs.figures.results import SETTINGS, Run
 
@@ -99,9 +99,10 @@ def write(runs: Sequence[Run], out: Path, common: bool = False, metric: str = "f
             scores = scores_of(it, setting)
             if len(scores) > 1:
                 drawn += [(it, score, False, values) for score, values in scores.items()]
-        with drawing(stem, 0.6 + 3.4 * min(A_ROW, len(drawn)), 3.5 * -(-len(drawn) // A_ROW),
-                     files, f"{name}: which test examples of the first task were right in which epoch") as figure:
-            axes = panels(figure, len(drawn), min(A_ROW, len(drawn)))
+        high, wide = rows_of(len(drawn), A_ROW)
+        with drawing(stem, 0.6 + 3.4 * wide, 3.5 * high, files,
+                     f"{name}: which test examples of the first task were right in which epoch") as figure:
+            axes = panels(figure, len(drawn), wide)
             for axis, (it, score, test, values) in zip(axes, drawn, strict=True):
                 lines = sorted_lines(majority(it.matrices(test, setting)), values.mean(0))
                 draw_matrix(axis, it.edges(), lines, it.switches())

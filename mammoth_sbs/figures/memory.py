@@ -88,9 +88,9 @@ def draw_sizes(axis: Any, dataset: str, name: str, speeds: dict[int, list[float]
     axis.errorbar(list(means), [mean.mean for mean in means.values()], [mean.error or 0 for mean in means.values()],
                   fmt="o-", color=RIGHT, markersize=4, capsize=2)
     axis.set(xlabel="buffer size", ylabel="mean speed of the remembered", title=f"{dataset}, {name}")
-    axis.text(0.97, 0.97, "\n".join(found.text(f"{over}: r") for over, found in statistics.items()), fontsize=6.5,
+    axis.text(0.98, 0.98, "\n".join(found.text(f"{over}: r") for over, found in statistics.items()), fontsize=6,
               transform=axis.transAxes, va="top", ha="right", color=RIGHT)
-    axis.margins(y=0.2)
+    axis.margins(y=0.3)
     rows["_sizes"] += [{"panel": dataset, "setting": name, "buffer": size, "networks": mean.seeds,
                         "speed_of_remembered": mean.mean, "standard_error": mean.error,
                         "remembered_percent": 100 * shares[size]} for size, mean in means.items()]

@@ -65,6 +65,12 @@ def note_below(figure: Any, *lines: str) -> None:
     figure.supxlabel("\n".join(part for line in lines for part in wrap(line, room)), fontsize=7.5, color="#444444")
 
 
+def rows_of(count: int, most: int) -> tuple[int, int]:
+    """Rows and columns for so many panels, at most `most` beside each other, with rows as equally long as can be."""
+    rows = -(-count // most)
+    return rows, -(-count // rows)
+
+
 def panels(figure: Any, count: int, columns: int, **shared: Any) -> Any:
     """Axes in lines of `columns`; what is left over in the last line stays empty."""
     axes = figure.subplots(-(-count // columns), columns, squeeze=False, **shared).ravel()

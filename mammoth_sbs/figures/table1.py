@@ -20,6 +20,7 @@ from mammoth_sbs.figures.output import (
     drawing,
     note_below,
     panels,
+    rows_of,
     write_csv,
     write_tables,
 )
@@ -133,8 +134,7 @@ def figure(changes: Changes, theirs: dict[str, tuple[str, dict[str, float]]], sh
            measure: Measure, files: list[Path]) -> None:
     """A panel per column: each sampler's paired difference to Random, the paper's as a hollow diamond."""
     names = list(dict.fromkeys(name for column in changes.values() for name in column))
-    lines = -(-len(changes) // A_ROW)
-    wide = -(-len(changes) // lines)
+    lines, wide = rows_of(len(changes), A_ROW)
     said = [f"{heading(column, share[column])}: " + ", ".join(f"{name} {change.mean:+.2f}" for name, change in
                                                               found.items()) for column, found in changes.items()]
     alt = f"Bars of paired differences to Random in points of {measure.title}. {'. '.join(said)}."

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mammoth_sbs.errors import UserError
-from mammoth_sbs.figures import bars, following, heatmap, hosts, matrices, memory, recorded, robustness, table1
+from mammoth_sbs.figures import bars, following, heatmap, hosts, matrices, memory, output, recorded, robustness, table1
 from mammoth_sbs.figures.agreement import Estimate, agreement, estimate
 from mammoth_sbs.figures.correlation import Correlation, correlation, power
 from mammoth_sbs.figures.forgotten import Forgotten, class_table, percent, worst_table
@@ -30,6 +30,12 @@ def run(model: str = "er-sbs", matrix: Any = MATRIX, seed: int = 0, folder: str 
 
 
 # ---- names
+
+@pytest.mark.parametrize(("count", "rows"), [
+    (1, (1, 1)), (4, (1, 4)), (5, (2, 3)), (8, (2, 4)), (9, (3, 3)), (11, (3, 4))])
+def test_rows_of_panels_are_as_equally_long_as_can_be(count: int, rows: tuple[int, int]) -> None:
+    assert output.rows_of(count, 4) == rows
+
 
 def test_names_of_runs() -> None:
     assert [run(buffer_size=size).buffer for size in (500, 1000, 1500, 10_000, None)] == [
