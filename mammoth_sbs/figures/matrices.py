@@ -2,7 +2,8 @@
 
 Networks whose records hold other scores get a panel for each, of training data: App. "Relationship Between Other
 Scoring Methods". Beside each stands its rank correlation with being forgotten, and in the tables how much better
-than learning speed it predicts in the same networks.
+than learning speed it predicts in the same networks; and how well speed does after each task that followed, beside the
+accuracy that was left, for where that is chance there is nothing to predict.
 """
 
 from __future__ import annotations
@@ -87,6 +88,15 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
                   for row in rows], frozenset()
 
 
+def by_task(it: Networks, setting: str, name: str) -> list[dict[str, Any]]:
+    """After each later task: accuracy on the first one's test data, and how well speed says what is forgotten."""
+    found = {after: it.memory(True, setting, after) for after in range(2, it.tasks + 1)}
+    return [{"panel": it.title, "setting": name, "after_task": after, "accuracy": 100 * float(memory.last.mean()),
+             "accuracy_after_own": 100 * float(memory.first.mean()),
+             "chance": 100 / len(np.unique(it.records[0]["task1_labels_test"])) if setting == "task_il" else None,
+             **prediction(memory.speed, memory).row()} for after, memory in found.items()]
+
+
 def write(runs: Sequence[Run], out: Path, common: bool = False, metric: str = "final") -> list[Path]:
     """For Task-IL and Class-IL: the matrices, what is drawn, and how well each score predicts."""
     found = networks(runs)
@@ -115,5 +125,6 @@ def write(runs: Sequence[Run], out: Path, common: bool = False, metric: str = "f
                 rows.append({"panel": it.title, **what, **how.row(speed)})
                 lines_drawn += matrix_rows(it.title, what, lines)
         files += [write_csv(Path(f"{stem}.csv"), rows), write_csv(Path(f"{stem}_lines.csv"), lines_drawn)]
+        files.append(write_csv(Path(f"{stem}_tasks.csv"), [row for it in found for row in by_task(it, setting, name)]))
         files += write_tables(stem, [(f"what is forgotten of the first task, by score, {name}", table(rows))])
     return files

@@ -54,9 +54,10 @@ class Networks:
         """What of the first task was right at the end of a task: networks x examples."""
         return np.stack([record.known(1, after, test, setting) for record in self.records])
 
-    def memory(self, test: bool, setting: str) -> Memory:
-        """What they learned of the first task and kept to the end."""
-        return Memory(self.speeds(test, setting), self.known(1, test, setting), self.known(self.tasks, test, setting))
+    def memory(self, test: bool, setting: str, after: int | None = None) -> Memory:
+        """What they learned of the first task and kept to the end of a task, the last if none is named."""
+        return Memory(self.speeds(test, setting), self.known(1, test, setting),
+                      self.known(after or self.tasks, test, setting))
 
     def edges(self, task: int = 1) -> np.ndarray:
         """Where the epochs of a task's M begin and end, counted from the beginning of the first task."""

@@ -185,6 +185,18 @@ def test_matrices_by_four_scores(folder: Path) -> None:
     assert "| train | final loss | -0.50 |" in shown and f" | {float(less['final loss']):+.2f}" in shown
 
 
+def test_what_speed_says_after_each_task_that_follows(folder: Path) -> None:
+    """All is known when the first task ends; the second takes the slowest, the third leaves nothing but the slowest."""
+    for seed in (0, 1):
+        put_recorded(folder, seed, [[1, 0, 0], [1, 1, 0], [1, 1, 1], *[[1, 1, 0]] * 3, *[[0, 0, 1]] * 3], tasks=3,
+                     epochs=3, labels=[0, 0, 1])
+    second, third = rows_of(draw("matrices", folder) / "matrices_task_il_tasks.csv")
+    assert [row["after_task"] for row in (second, third)] == ["2", "3"]
+    numbers = [[float(row[name]) for name in ("accuracy_after_own", "accuracy", "chance", "auc_mean")]
+               for row in (second, third)]
+    assert numbers == [[100, pytest.approx(200 / 3), 50, 1], [100, pytest.approx(100 / 3), 50, 0]]
+
+
 def test_a_score_predicts_by_its_ranks_within_networks_and_over_examples() -> None:
     """An outlier of a score, such as a loss, weighs no more than its place."""
     known, last = np.ones((2, 3), dtype=bool), np.array([[False, True, True]] * 2)
