@@ -47,9 +47,9 @@ class Prediction:
 
     def row(self, speed: Prediction | None = None) -> dict[str, Any]:
         """For a CSV file; beside `speed`, also how far its AUC is above that of learning speed, network by network."""
-        paired = speed is not None and len(speed.areas) == len(self.areas)
-        more = [a - b for a, b in zip(self.areas, speed.areas, strict=True)] if speed is not None and paired else []
-        means = {"in_a_network": self.in_networks, "auc": self.areas, "auc_less_speed": more}
+        means = {"in_a_network": self.in_networks, "auc": self.areas}
+        if speed is not None and len(speed.areas) == len(self.areas):
+            means["auc_less_speed"] = [a - b for a, b in zip(self.areas, speed.areas, strict=True)]
         return {**self.over_examples.row(), "networks": len(self.in_networks),
                 **{f"{name}_{part}": value for name, values in means.items()
                    for part, value in zip(("mean", "low", "high"), self.mean(values), strict=True)}}
@@ -79,7 +79,7 @@ def scores_of(it: Networks, setting: str) -> dict[str, np.ndarray]:
 def table(rows: Sequence[dict[str, Any]]) -> Table:
     """How well each score says what is forgotten of what was known, for a text."""
     def span(row: dict[str, Any], name: str) -> str:
-        return Estimate(*(row[f"{name}_{part}"] for part in ("mean", "low", "high"))).text(sign=name != "auc")
+        return Estimate(*(row.get(f"{name}_{part}") for part in ("mean", "low", "high"))).text(sign=name != "auc")
 
     head = ["networks", "data", "score", "rank correlation with being forgotten, over examples", "in a network",
             "AUC in a network", "less that of speed"]

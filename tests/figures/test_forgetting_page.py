@@ -1,0 +1,70 @@
+"""The tables of docs/forgetting.md say what the files beside its figures say, and maps come out of the committed runs."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from mammoth_sbs.figures.agreement import Estimate
+from tests.conftest import REPO
+
+PAGE = (REPO / "docs" / "forgetting.md").read_text(encoding="utf-8")
+FIGURES = REPO / "docs" / "figures"
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def span(row: dict[str, str], *names: str, sign: bool = True) -> str:
+    """A number with its interval, or a dash."""
+    value, low, high = (float(row[name]) if row[name] else None for name in names)
+    return Estimate(value, low, high).text(sign)
+
+
+def r(row: dict[str, str]) -> str:
+    return span(row, "r", "low", "high")
+
+
+def auc(row: dict[str, str]) -> str:
+    return span(row, "auc_mean", "auc_low", "auc_high", sign=False)
+
+
+def line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+@pytest.mark.parametrize("folder", ["", "cifar10", "tinyimg"])
+def test_speed_and_being_remembered_without_a_buffer(folder: str) -> None:
+    groups, examples, known = rows_of(FIGURES / folder / "forgetting_task_il.csv")
+    assert groups["networks"] == "10"
+    accuracies = [f"{float(groups[name]):.1f}" for name in ("accuracy_after_own", "accuracy_at_end", "remembered")]
+    assert line(groups["panel"], *accuracies, *map(r, (groups, examples, known))) in PAGE
+    assert {row["r"] for row in rows_of(FIGURES / folder / "forgetting_class_il.csv")} == {""}  # nothing is left
+
+
+@pytest.mark.parametrize("folder", ["memory", "memory_cifar10"])
+def test_what_larger_buffers_keep(folder: str) -> None:
+    for setting in ("task_il", "class_il"):
+        sizes, networks, within = rows_of(FIGURES / "forgetting" / folder / f"memory_{setting}.csv")
+        assert int(networks["n"]) == 10 * int(sizes["n"])  # ten networks of each size
+        assert line(f"{sizes['panel']}, {sizes['setting']}", *map(r, (sizes, networks, within))) in PAGE
+
+
+def test_the_order_of_four_scores() -> None:
+    table = (FIGURES / "forgetting" / "scores" / "matrices_task_il.md").read_text(encoding="utf-8")
+    lines = [row for row in table.splitlines() if row.startswith("| CIFAR-100-2 | train |")]
+    assert len(lines) == 4 and all(row.replace("| CIFAR-100-2 | train |", "|") in PAGE for row in lines)
+
+
+@pytest.mark.parametrize(("folder", "shown"), [("tasks", (2, 3, 4, 5, 10, 20)), ("buffers", (2,))])
+def test_what_speed_says_after_each_task_and_with_other_networks(folder: str, shown: tuple[int, ...]) -> None:
+    rows = [row for row in rows_of(FIGURES / "forgetting" / folder / "matrices_task_il_tasks.csv")
+            if int(row["after_task"]) in shown]
+    assert len(rows) == {"tasks": 10, "buffers": 7}[folder] and {row["networks"] for row in rows} == {"10"}
+    for row in rows:
+        accuracies = [f"{float(row[name]):.1f}" for name in ("accuracy_after_own", "accuracy", "chance")]
+        assert line(row["panel"], row["after_task"], *accuracies, r(row), auc(row)) in PAGE
