@@ -1,4 +1,4 @@
-"""The tables of docs/forgetting.md say what the files beside its figures say, and maps come out of the committed runs."""
+"""The tables of docs/forgetting.md say what the files beside its figures say; maps come out of the committed runs."""
 
 from __future__ import annotations
 
