@@ -68,3 +68,34 @@ def test_what_speed_says_after_each_task_and_with_other_networks(folder: str, sh
     for row in rows:
         accuracies = [f"{float(row[name]):.1f}" for name in ("accuracy_after_own", "accuracy", "chance")]
         assert line(row["panel"], row["after_task"], *accuracies, r(row), auc(row)) in PAGE
+
+
+FEATURES = ["--where", "model=er_sbs", "--where", "n_tasks=2", "--where", "buffer_size=100"]
+MAPS = {"following_features": ("following", ["frozen_following", "frozen_surfaces_cifar100"], FEATURES)}
+
+
+def redrawn(folder: str, out: Path) -> Path:
+    """The figure by the command on the page; its CSV files are the committed ones."""
+    kind, results, flags = MAPS[folder]
+    names = [f"results/{name}" for name in results]
+    words = ["mammoth-sbs", "figure", kind, *names, *flags, "-o", f"docs/figures/forgetting/{folder}"]
+    assert " ".join(words) in " ".join(PAGE.replace("\\\n", " ").split())
+    main(["figure", kind, *(str(REPO / name) for name in names), *flags, "-o", str(out)])
+    committed = sorted((FIGURES / "forgetting" / folder).glob("*.csv"))
+    assert len(committed) == 4
+    for file in committed:
+        assert (out / file.name).read_text() == file.read_text(), file.name
+    return out
+
+
+@pytest.mark.parametrize("folder", ["following_features"])
+def test_whether_the_task_that_follows_matters(folder: str, tmp_path: Path) -> None:
+    out = redrawn(folder, tmp_path)
+    settings = [rows_of(out / f"following_{name}_agreement.csv") for name in ("task_il", "class_il")]
+    for task, both in zip(*settings, strict=True):
+        cells = []
+        for row in (task, both):
+            assert row["pairs"] == "13"
+            own = span(row, "rank_correlation", "low", "high") if row["one"] != row["other"] else "–"
+            cells += [own, f"{float(row['over_other_seeds']):+.2f}"]
+        assert line(task["one"], task["other"].partition(" → ")[2], *cells) in PAGE
