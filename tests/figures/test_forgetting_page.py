@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mammoth_sbs.commands import main
 from mammoth_sbs.figures.agreement import Estimate
 from tests.conftest import REPO
 
