@@ -38,21 +38,26 @@ def test_every_configuration_is_read_by_the_host(file: Path) -> None:
     assert len({run.id for run in runs}) == len(config.points) * len(config.seeds)
 
 
-@pytest.mark.parametrize("name", ["following", "robustness"])
-def test_maps_that_are_compared_differ_in_one_thing_from_the_heat_map_they_are_compared_with(name: str) -> None:
+@pytest.mark.parametrize(("name", "reference", "maps"), [
+    ("small/following", "small/following", 1), ("small/robustness", "small/following", 1),
+    ("frozen/following", "frozen/surfaces_cifar100", 3), ("frozen/robustness", "frozen/surfaces_cifar100", 10)])
+def test_maps_that_are_compared_differ_in_one_thing_from_the_map_they_are_compared_with(name: str, reference: str,
+                                                                                        maps: int) -> None:
     from mammoth_sbs.experiments.config import read_config
     from mammoth_sbs.experiments.sweep import resolve
 
-    configs = [read_config(REPO / "configs" / "small" / f"{file}.yaml") for file in (name, "heatmap_cifar100_2_1k")]
-    reference = next(run.args for run in resolve(configs[1]) if run.args["model"] == "er-sbs")
+    config, other = (read_config(REPO / "configs" / f"{file}.yaml") for file in (name, reference))
+    usual = {"model": "er-sbs", "n_tasks": 2, "second_task": None, "buffer_size": 80 if "small" in name else 100}
+    expected = next(run.args for run in resolve(other) if all(run.args.get(k) == v for k, v in usual.items()))
     pairs: dict[str, set[tuple[float, float]]] = {}
-    for run in resolve(configs[0])[: len(configs[0].points)]:  # those of the first seed
-        differ = {key for key in run.args | reference if run.args.get(key) != reference.get(key)}
-        with_it = {"optim_wd", "lr"} if "optimizer" in differ else set()
-        [changed] = differ - {"sbs_q", "sbs_s"} - with_it
-        pairs.setdefault(f"{changed} {run.args[changed]}", set()).add((run.args["sbs_q"], run.args["sbs_s"]))
-    assert configs[0].seeds == configs[1].seeds
-    assert len(pairs) == {"following": 3, "robustness": 10}[name] and {len(found) for found in pairs.values()} == {13}
+    for run in resolve(config)[: len(config.points)]:  # those of the first seed
+        differ = {key for key in run.args | expected if run.args.get(key) != expected.get(key)} - {"sbs_q", "sbs_s"}
+        if not differ:
+            continue  # the reference itself
+        [changed] = differ - ({"optim_wd", "lr"} if "optimizer" in differ else set())
+        pairs.setdefault(f"{changed} {run.args.get(changed)}", set()).add((run.args["sbs_q"], run.args["sbs_s"]))
+    assert config.seeds == other.seeds
+    assert len(pairs) == maps and {len(found) for found in pairs.values()} == {13}
 
 
 def test_the_papers_table_1_is_eight_samplers_on_ten_columns_with_the_papers_optimiser() -> None:
