@@ -52,8 +52,9 @@ def word(name: str, value: Any) -> str:
         "optimizer": lambda: OPTIMIZERS[value], "n_epochs": lambda: f"{value} epochs",
         "optim_wd": lambda: f"weight decay {value:g}" if value else "no weight decay",
         "lr": lambda: f"learning rate {value:g}", "lr_later": lambda: f"second task's rate {text(value)}",
-        "custom_class_order": lambda: "another split"}
-    return known[name]() if name in known else flag_in_words(name, value)
+        "custom_class_order": lambda: "another split",
+        "head_hidden": lambda: f"hidden layer of {value}" if value else "no hidden layer"}
+    return known[name]() if name in known else flag_in_words(name, value) or f"{name} off"
 
 
 def write(runs: Sequence[Run], out: Path, common: bool = False, metric: str = "final") -> list[Path]:

@@ -157,9 +157,11 @@ def test_lists_of_classes_are_short() -> None:
 def test_settings_in_words() -> None:
     assert [robustness.word(*pair) for pair in (
         ("optimizer", "adamw"), ("n_epochs", 5), ("optim_wd", 0.0), ("optim_wd", 5e-4), ("lr", 0.03),
-        ("lr_later", [0.1, 0.2]), ("custom_class_order", "1,2"), ("backbone", "vgg16"), ("batch_size", 8))] == [
+        ("lr_later", [0.1, 0.2]), ("custom_class_order", "1,2"), ("backbone", "vgg16"), ("batch_size", 8),
+        ("head_hidden", 64), ("head_hidden", None), ("compile", None))] == [
         "AdamW", "5 epochs", "no weight decay", "weight decay 0.0005", "learning rate 0.03",
-        "second task's rate 0.1 0.2", "another split", "VGG-16", "batch_size 8"]
+        "second task's rate 0.1 0.2", "another split", "VGG-16", "batch_size 8",
+        "hidden layer of 64", "no hidden layer", "compile off"]  # a flag that is off is not in a result
 
 
 def test_the_reference_is_the_setting_nearest_to_all_others() -> None:
