@@ -38,6 +38,7 @@ OF_A_CHOICE = {"sbs_tune": "first", "sbs_tune_epochs": None, "sbs_grid": [0.0, 0
 OF_THE_SETTING = ("n_epochs", "buffer_size", "backbone", "num_filters", "batch_size", "train_per_class", "max_classes",
                   "permute_classes", "validation", "joint", "noise_rate", "imbalance", "blurry", "drift",
                   "threads")  # the same for all methods
+OFF = "off"  # to `--where`: runs that do without a flag
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -206,18 +207,22 @@ def load(folders: Sequence[Path], accept: Collection[str] = (), where: Iterable[
         key = flag.lstrip("-").replace("-", "_")
         if key not in known:
             raise UserError(f"--where {flag}={values[0]}: no run has the flag --{flag}")
-        there = [run for run in runs if key in run.args]
         for value in values:
-            if not any(same(run.args[key], value) for run in there):
-                raise UserError(f"--where {flag}={value}: no run has that; there is "
-                                f"{', '.join(sorted({text(run.args[key]) for run in there}))}")
-        runs = [run for run in there if any(same(run.args[key], value) for value in values)]
+            if not any(has(run, key, value) for run in runs):
+                there = sorted({text(run.args.get(key, OFF)) or OFF for run in runs})
+                raise UserError(f"--where {flag}={value}: no run has that; there is {', '.join(there)}")
+        runs = [run for run in runs if any(has(run, key, value) for value in values)]
     return runs
 
 
 def text(value: Any) -> str:
     """A flag's value as one would type it."""
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def has(run: Run, key: str, typed: str) -> bool:
+    """Whether a run's flag has the value that was typed; a flag that came later is in its arguments only if it is on."""
+    return key in run.args and same(run.args[key], typed) or typed == OFF and not run.args.get(key)
 
 
 def same(value: Any, typed: str) -> bool:

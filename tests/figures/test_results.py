@@ -186,6 +186,19 @@ def test_where_takes_any_value_of_one_flag_and_all_flags(folder: Path, put: Put)
         load([folder], where=[("seed", "1"), ("seed", "7")])
 
 
+def test_where_takes_runs_that_do_without_a_flag(folder: Path, put: Put) -> None:
+    put("er", 0, 50.0)
+    put("er", 1, 50.0, lr_later=[0.01])
+    put("er", 2, 50.0, lr_later=[0.02])
+    put("er", 3, 50.0, lr_later=[])
+    assert sorted(run.seed for run in load([folder], where=[("lr_later", "off")])) == [0, 3]
+    assert sorted(run.seed for run in load([folder], where=[("lr_later", "off"), ("lr_later", "0.01")])) == [0, 1, 3]
+    with pytest.raises(UserError, match=r"--where model=off: no run has that; there is er$"):
+        load([folder], where=[("model", "off")])
+    with pytest.raises(UserError, match=r"--where lr_later=7: no run has that; there is 0.01, 0.02, off$"):
+        load([folder], where=[("lr_later", "7")])
+
+
 def test_where_names_what_there_is(folder: Path, put: Put) -> None:
     three_arms(put)
     with pytest.raises(UserError, match=r"--where lr=0.5: no run has that; there is 0.1$"):
