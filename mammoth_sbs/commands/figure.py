@@ -17,8 +17,8 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("results", type=path, nargs="+", metavar="RESULTS", help="folders that `mammoth-sbs sweep` has written")
     add("--where", action="append", default=[], metavar="FLAG=VALUE", type=assignment,
-        help="only runs with this value of a flag, or without it (FLAG=off); may be given again: of one flag any of the "
-             "values, of several all")
+        help="only runs with this value of a flag, or without it (FLAG=off); may be given again: of one flag any of "
+             "the values, of several all")
     add("--common-seeds", action="store_true",
         help="where seeds are missing, compare those that all have (otherwise this is an error)")
     add("--metric", type=metric, default="final", metavar="METRIC", choices=list(METRICS),

@@ -221,7 +221,7 @@ def text(value: Any) -> str:
 
 
 def has(run: Run, key: str, typed: str) -> bool:
-    """Whether a run's flag has the value that was typed; a flag that came later is in its arguments only if it is on."""
+    """Whether a run's flag has the value that was typed; one that came later is in its arguments only if it is on."""
     return key in run.args and same(run.args[key], typed) or typed == OFF and not run.args.get(key)
 
 

@@ -71,12 +71,15 @@ def test_what_speed_says_after_each_task_and_with_other_networks(folder: str, sh
         assert line(row["panel"], row["after_task"], *accuracies, r(row), auc(row)) in PAGE
 
 
-FEATURES = ["--where", "model=er_sbs", "--where", "n_tasks=2", "--where", "buffer_size=100"]
-MAPS = {"following_features": ("following", ["frozen_following", "frozen_surfaces_cifar100"], FEATURES)}
+MAPS = {"following_features": ("following", ["frozen_following"], []),
+        "following": ("following", ["small_following"], []),
+        "robustness_features": ("robustness", ["frozen_robustness"], []),
+        "robustness": ("robustness", ["small_robustness", "small_following"], ["--where", "second_task=off"])}
 
 
-def redrawn(folder: str, out: Path) -> Path:
-    """The figure by the command on the page; its CSV files are the committed ones."""
+def redrawn(folder: str, out: Path) -> list[tuple[dict[str, str], dict[str, str]]]:
+    """The figure by the command on the page; its CSV files are the committed ones. What it says of the maps, in Task-IL
+    and Class-IL."""
     kind, results, flags = MAPS[folder]
     names = [f"results/{name}" for name in results]
     words = ["mammoth-sbs", "figure", kind, *names, *flags, "-o", f"docs/figures/forgetting/{folder}"]
@@ -86,17 +89,31 @@ def redrawn(folder: str, out: Path) -> Path:
     assert len(committed) == 4
     for file in committed:
         assert (out / file.name).read_text() == file.read_text(), file.name
-    return out
+    last = {"following": "agreement", "robustness": "shares"}[kind]
+    both = [rows_of(out / f"{kind}_{name}_{last}.csv") for name in ("task_il", "class_il")]
+    return list(zip(*both, strict=True))
 
 
 @pytest.mark.parametrize("folder", ["following_features"])
 def test_whether_the_task_that_follows_matters(folder: str, tmp_path: Path) -> None:
-    out = redrawn(folder, tmp_path)
-    settings = [rows_of(out / f"following_{name}_agreement.csv") for name in ("task_il", "class_il")]
-    for task, both in zip(*settings, strict=True):
+    for both in redrawn(folder, tmp_path):
         cells = []
-        for row in (task, both):
+        for row in both:
             assert row["pairs"] == "13"
             own = span(row, "rank_correlation", "low", "high") if row["one"] != row["other"] else "–"
             cells += [own, f"{float(row['over_other_seeds']):+.2f}"]
-        assert line(task["one"], task["other"].partition(" → ")[2], *cells) in PAGE
+        assert {row["seeds"] for row in both} == {"10"}
+        assert line(both[0]["one"], both[0]["other"].partition(" → ")[2], *cells) in PAGE
+
+
+@pytest.mark.parametrize("folder", ["robustness_features"])
+def test_whether_other_settings_want_other_buffers(folder: str, tmp_path: Path) -> None:
+    for both in redrawn(folder, tmp_path):
+        cells = []
+        for row in both:
+            assert row["pairs"] == "12"
+            like = span(row, "reference_rank_correlation", "reference_low", "reference_high") \
+                if row["setting"] != "reference" else "–"
+            cells += [f"{row['above']} of 12", span(row, "default_pair", "default_pair_low", "default_pair_high"), like]
+        assert {row["seeds"] for row in both} == {"10"}
+        assert line(both[0]["setting"], *cells) in PAGE
