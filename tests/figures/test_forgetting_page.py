@@ -61,11 +61,13 @@ def test_the_order_of_four_scores() -> None:
     assert len(lines) == 4 and all(row.replace("| CIFAR-100-2 | train |", "|") in PAGE for row in lines)
 
 
-@pytest.mark.parametrize(("folder", "shown"), [("tasks", (2, 3, 4, 5, 10, 20)), ("buffers", (2,))])
+@pytest.mark.parametrize(("folder", "shown"), [("tasks", (2, 3, 4, 5, 10, 20)), ("buffers", (2,)),
+                                               ("networks", (2,))])
 def test_what_speed_says_after_each_task_and_with_other_networks(folder: str, shown: tuple[int, ...]) -> None:
     rows = [row for row in rows_of(FIGURES / "forgetting" / folder / "matrices_task_il_tasks.csv")
             if int(row["after_task"]) in shown]
-    assert len(rows) == {"tasks": 10, "buffers": 7}[folder] and {row["networks"] for row in rows} == {"10"}
+    assert len(rows) == {"tasks": 10, "buffers": 7, "networks": 3}[folder]
+    assert {row["networks"] for row in rows} == {"10"}
     for row in rows:
         accuracies = [f"{float(row[name]):.1f}" for name in ("accuracy_after_own", "accuracy", "chance")]
         assert line(row["panel"], row["after_task"], *accuracies, r(row), auc(row)) in PAGE
