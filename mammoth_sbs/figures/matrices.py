@@ -2,13 +2,13 @@
 
 Networks whose records hold other scores get a panel for each, of training data: App. "Relationship Between Other
 Scoring Methods". Beside each stands its rank correlation with being forgotten, and in the tables how much better
-than learning speed it predicts in the same networks; and how well speed does after each task that followed, beside the
-accuracy that was left, for where that is chance there is nothing to predict.
+than learning speed it predicts in the same networks; and after each task that followed how well speed does, beside the
+accuracy that was left, for where that is chance there is nothing to predict, and how quick those were that it cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,25 @@ SCORES = {"speed": "learning speed", "uncertainty": "uncertainty", "loss": "fina
 A_ROW = 4
 
 
+def mean(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
+    """Over networks, with its 95% interval."""
+    from scipy.stats import sem, t
+
+    if not values:
+        return None, None, None
+    middle = float(np.mean(values))
+    if len(values) < 2:
+        return middle, None, None
+    half = float(t.ppf((1 + LEVEL) / 2, len(values) - 1) * sem(values))
+    return middle, middle - half, middle + half
+
+
+def means(of: Mapping[str, Sequence[float]]) -> dict[str, float | None]:
+    """For a CSV file: each with its interval."""
+    return {f"{name}_{part}": value for name, values in of.items()
+            for part, value in zip(("mean", "low", "high"), mean(values), strict=True)}
+
+
 @dataclass(frozen=True)
 class Prediction:
     """How well a score says what will be forgotten, of what was known when its task ended."""
@@ -33,26 +52,12 @@ class Prediction:
     in_networks: list[float]  # rank correlation in each network by itself
     areas: list[float]  # AUC in each
 
-    def mean(self, values: list[float]) -> tuple[float | None, float | None, float | None]:
-        """Over networks, with its 95% interval."""
-        from scipy.stats import sem, t
-
-        if not values:
-            return None, None, None
-        mean = float(np.mean(values))
-        if len(values) < 2:
-            return mean, None, None
-        half = float(t.ppf((1 + LEVEL) / 2, len(values) - 1) * sem(values))
-        return mean, mean - half, mean + half
-
     def row(self, speed: Prediction | None = None) -> dict[str, Any]:
         """For a CSV file; beside `speed`, also how far its AUC is above that of learning speed, network by network."""
-        means = {"in_a_network": self.in_networks, "auc": self.areas}
+        of = {"in_a_network": self.in_networks, "auc": self.areas}
         if speed is not None and len(speed.areas) == len(self.areas):
-            means["auc_less_speed"] = [a - b for a, b in zip(self.areas, speed.areas, strict=True)]
-        return {**self.over_examples.row(), "networks": len(self.in_networks),
-                **{f"{name}_{part}": value for name, values in means.items()
-                   for part, value in zip(("mean", "low", "high"), self.mean(values), strict=True)}}
+            of["auc_less_speed"] = [a - b for a, b in zip(self.areas, speed.areas, strict=True)]
+        return {**self.over_examples.row(), "networks": len(self.in_networks), **means(of)}
 
 
 def prediction(score: np.ndarray, memory: Memory) -> Prediction:
@@ -91,10 +96,23 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 def by_task(it: Networks, setting: str, name: str) -> list[dict[str, Any]]:
     """After each later task: accuracy on the first one's test data, and how well speed says what is forgotten."""
     found = {after: it.memory(True, setting, after) for after in range(2, it.tasks + 1)}
+    leaving = newly_forgotten(list(found.values()))
     return [{"panel": it.title, "setting": name, "after_task": after, "accuracy": 100 * float(memory.last.mean()),
              "accuracy_after_own": 100 * float(memory.first.mean()),
              "chance": 100 / len(np.unique(it.records[0]["task1_labels_test"])) if setting == "task_il" else None,
-             **prediction(memory.speed, memory).row()} for after, memory in found.items()]
+             **prediction(memory.speed, memory).row(), **means(speeds)}
+            for (after, memory), speeds in zip(found.items(), leaving, strict=True)]
+
+
+def newly_forgotten(memories: Sequence[Memory]) -> Iterator[dict[str, list[float]]]:
+    """Who leaves when: after each task in turn the mean learning speed, network by network, of what was right at the
+    end of every task before and is not any more, and of what still is."""
+    there = memories[0].first
+    for memory in memories:
+        groups = {"speed_of_newly_forgotten": there & ~memory.last, "speed_of_kept": there & memory.last}
+        yield {name: [float(speed[of].mean()) for speed, of in zip(memory.speed, group, strict=True) if of.any()]
+               for name, group in groups.items()}
+        there = groups["speed_of_kept"]
 
 
 def write(runs: Sequence[Run], out: Path, common: bool = False, metric: str = "final") -> list[Path]:

@@ -72,7 +72,9 @@ def test_what_speed_says_after_each_task_and_with_other_networks(folder: str, sh
     assert {row["networks"] for row in rows} == {"10"}
     for row in rows:
         accuracies = [f"{float(row[name]):.1f}" for name in ("accuracy_after_own", "accuracy", "chance")]
-        assert line(row["panel"], row["after_task"], *accuracies, r(row), auc(row)) in PAGE
+        leaving = [span(row, *(f"speed_of_{name}_{part}" for part in ("mean", "low", "high")), sign=False)
+                   for name in ("newly_forgotten", "kept") if folder == "features"]
+        assert line(row["panel"], row["after_task"], *accuracies, r(row), auc(row), *leaving) in PAGE
 
 
 MAPS = {"following_features": ("following", ["frozen_following"], []),

@@ -11,7 +11,7 @@ from mammoth_sbs.commands import main
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.figures.correlation import area_under_curve, correlation, power
 from mammoth_sbs.figures.gallery import extremes
-from mammoth_sbs.figures.matrices import prediction
+from mammoth_sbs.figures.matrices import mean, prediction
 from mammoth_sbs.figures.memory import collect, shown_sizes
 from mammoth_sbs.figures.recorded import Memory, majority, sorted_lines
 from mammoth_sbs.figures.results import load
@@ -116,8 +116,8 @@ def test_a_score_predicts_what_is_forgotten_of_what_was_known() -> None:
 
 
 def test_a_mean_over_networks_has_the_interval_of_student() -> None:
-    low, high = prediction(np.array([[4, 3, 2, 1]] * 2), memory([[0] * 4] * 2, [[1] * 4] * 2, [[1, 1, 0, 0]] * 2)).mean(
-        [1.0, 2.0])[1:]
+    middle, low, high = mean([1.0, 2.0])
+    assert middle == 1.5 and mean([]) == (None, None, None) and mean([2.0]) == (2.0, None, None)
     assert (low, high) == (pytest.approx(1.5 - 12.706 * 0.5, abs=1e-3), pytest.approx(1.5 + 12.706 * 0.5, abs=1e-3))
 
 
@@ -195,6 +195,10 @@ def test_what_speed_says_after_each_task_that_follows(folder: Path) -> None:
     numbers = [[float(row[name]) for name in ("accuracy_after_own", "accuracy", "chance", "auc_mean")]
                for row in (second, third)]
     assert numbers == [[100, pytest.approx(200 / 3), 50, 1], [100, pytest.approx(100 / 3), 50, 0]]
+    leave = [[float(row[f"speed_of_{name}_mean"]) if row[f"speed_of_{name}_mean"] else None
+              for name in ("newly_forgotten", "kept")] for row in (second, third)]
+    # 1/3 leaves first, then 1 and 2/3; who came back, the slowest, had been forgotten before
+    assert leave == [[pytest.approx(1 / 3), pytest.approx(5 / 6)], [pytest.approx(5 / 6), None]]
 
 
 def test_a_score_predicts_by_its_ranks_within_networks_and_over_examples() -> None:
