@@ -36,6 +36,8 @@ def test_the_documents_tables_and_figures_come_out_of_the_committed_runs(tmp_pat
 
 FROZEN = REPO / "results" / "frozen_bars_cifar100_5_500"
 TINY, TEN = (REPO / "results" / f"frozen_bars_{name}" for name in ("tinyimg_10", "cifar10_5"))
+SCRATCH, FIRST = REPO / "results" / "small_following", [("second_task", "off")]
+SCRATCH_TITLE = "Networks from scratch: CIFAR-100-2"
 CHOSEN = "SBS q=0 s=0.4"
 NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "all eight")
 
@@ -126,6 +128,24 @@ def test_the_maps_on_a_frozen_network_come_out_of_the_committed_runs(tmp_path: P
                 assert re.search(rf"\| {re.escape(pair)} \|.* {re.escape(gain)} \|", document), (size, pair)
 
 
+def test_the_map_of_networks_from_scratch_comes_out_of_the_committed_runs() -> None:
+    """docs/evidence.md: each pair less uniform; README says it of two of them."""
+    document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
+    section = document[document.index(f"## {SCRATCH_TITLE}") :]
+    section = section[: section.index("\n## ")]
+    surfaces = [surface for measure in measures("final")
+                for surface in heatmap.collect(load([SCRATCH], where=FIRST), measure).values()]
+    assert {len(seeds) for surface in surfaces for seeds in surface.values()} == {10}
+    for pair in surfaces[0]:
+        cells = [paired(surface[pair], surface[0.0, 0.0]).text(sign=True) if any(pair) else
+                 Mean.of(surface[pair].values()).text() for surface in surfaces]
+        assert f"| ({pair[0]:g}, {pair[1]:g}) | {' | '.join(cells)} |" in section
+    readme = " ".join((REPO / "README.md").read_text(encoding="utf-8").split())
+    quick, fixed = (paired(surfaces[0][pair], surfaces[0][0.0, 0.0]) for pair in ((0.0, 0.4), (0.2, 0.2)))
+    assert f"gains {quick.text(sign=True)} points of Task-IL" in readme
+    assert f"{fixed.text(sign=True)}" in readme
+
+
 def test_the_summary_comes_out_of_the_committed_runs() -> None:
     """The first table of docs/evidence.md."""
     document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
@@ -135,15 +155,16 @@ def test_the_summary_comes_out_of_the_committed_runs() -> None:
     for results, chart in ((TINY, "TinyImageNet-10"), (TEN, "CIFAR-10-5")):
         bars[chart] = [compare(collect(load([results]), measure)[chart], CHOSEN, "uniform")[POOLED]
                        for measure in measures("final")]
-    for size, pair in (("1k", (0.0, 0.4)), ("10k", (0.2, 0.4))):
-        runs = load([REPO / "results" / f"frozen_heatmap_cifar100_2_{size}"])
-        bars[size] = []
+    maps = {size: load([REPO / "results" / f"frozen_heatmap_cifar100_2_{size}"]) for size in ("1k", "10k")}
+    for (name, runs), pair in zip({**maps, "scratch": load([SCRATCH], where=FIRST)}.items(),
+                                  ((0.0, 0.4), (0.2, 0.4), (0.0, 0.4)), strict=True):
+        bars[name] = []
         for measure in measures("final"):
             ((_, surface),) = heatmap.collect(runs, measure).items()
-            bars[size].append(paired(surface[pair], surface[0.0, 0.0]))
+            bars[name].append(paired(surface[pair], surface[0.0, 0.0]))
     small = collect(load([REPO / "results" / "small_bars_cifar10_5"]), Measure("task_il"))["CIFAR-10-5"]
     rows = [line for line in summary.splitlines() if line.startswith("|")][2:]
-    assert len(rows) == 8
+    assert len(rows) == 9
     for row, found in zip(rows, bars.values(), strict=False):
         assert row.endswith("| " + " | ".join(change.text(sign=True) for change in found) + " |")
     assert f"| {compare(small, 'SBS', 'uniform')[POOLED].text(sign=True)} |" in rows[-1]

@@ -100,7 +100,7 @@ def redrawn(folder: str, out: Path) -> list[tuple[dict[str, str], dict[str, str]
     return list(zip(*both, strict=True))
 
 
-@pytest.mark.parametrize("folder", ["following_features"])
+@pytest.mark.parametrize("folder", ["following_features", "following"])
 def test_whether_the_task_that_follows_matters(folder: str, tmp_path: Path) -> None:
     for both in redrawn(folder, tmp_path):
         cells = []
