@@ -112,7 +112,7 @@ def test_whether_the_task_that_follows_matters(folder: str, tmp_path: Path) -> N
         assert line(both[0]["one"], both[0]["other"].partition(" → ")[2], *cells) in PAGE
 
 
-@pytest.mark.parametrize("folder", ["robustness_features"])
+@pytest.mark.parametrize("folder", ["robustness_features", "robustness"])
 def test_whether_other_settings_want_other_buffers(folder: str, tmp_path: Path) -> None:
     for both in redrawn(folder, tmp_path):
         cells = []
