@@ -318,7 +318,7 @@ def test_the_speed_of_what_each_network_remembers() -> None:
 
 def test_a_prediction_by_few_networks() -> None:
     made = matrices.Prediction(Correlation(3, 0.5), [], [0.5])
-    assert made.mean([]) == (None, None, None) and made.mean([0.5]) == (0.5, None, None)
+    assert matrices.mean([]) == (None, None, None) and matrices.mean([0.5]) == (0.5, None, None)
     row = made.row()
     assert (row["n"], row["r"], row["networks"], row["in_a_network_mean"], row["auc_mean"]) == (3, 0.5, 0, None, 0.5)
     assert row["auc_low"] is None
