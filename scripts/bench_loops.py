@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -147,6 +148,19 @@ def compiled_against_eager(method: str, backbone: str, rounds: int) -> tuple[flo
         ratios.append((median(a / b for a, b in times), median(before[1:]) / median(b for _, b in times)))
     kept, given_back = map(median, zip(*ratios[1:], strict=True))  # the first round warms up
     return kept, given_back
+
+
+def onednn_against_mkl(method: str, rounds: int) -> float:
+    """Images per second of a head on features with oneDNN's products, relative to torch's usual ones, in turn."""
+    ours, usual = (steps_of(*second_task(method, FROZEN)[:2]) for _ in range(2))
+    from backbone.pretrained import Hidden
+
+    def usual_step() -> None:
+        with patch.object(Hidden, "by_onednn", lambda *_: False):
+            next(usual)
+
+    ratios = [median(seconds(usual_step) / seconds(lambda: next(ours)) for _ in range(48)) for _ in range(rounds + 1)]
+    return median(ratios[1:])  # the first round warms up
 
 
 def share_of_passes(method: str, backbone: str, steps: int = 12) -> tuple[float, float]:

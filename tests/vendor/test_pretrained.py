@@ -23,7 +23,7 @@ from tests.conftest import STOCK, Start, mammoth_main
 from tests.conftest import digits_read_once as digits
 from tests.vendor.conftest import parse
 
-from backbone.pretrained import Head, build_trunk, normalization
+from backbone.pretrained import Head, Hidden, build_trunk, normalization
 from datasets.utils import features, sources
 from utils.augmentations import Normalize
 
@@ -84,6 +84,44 @@ def test_the_head_alone_learns_and_on_the_features_themselves(start: Start) -> N
     assert np.array_equal(it.dataset.train_loader.dataset.data.numpy(), it.dataset.source.train.images[rows])
     linear = start("er", f"{FROZEN} --head_hidden 0")
     assert [tuple(p.shape) for p in linear.model.net.parameters()] == [(10, 1280), (10,)]
+
+
+@pytest.fixture
+def onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products by oneDNN on any machine that has it."""
+    if not hasattr(torch.ops.mkldnn, "_linear_pointwise") or not torch.backends.mkldnn.is_available():
+        pytest.skip("this torch is built without oneDNN")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+
+
+@pytest.mark.usefixtures("onednn")
+@pytest.mark.parametrize("rows", [1, 64, 501])
+def test_products_by_onednn_are_exact_to_rounding(rows: int) -> None:
+    layer, x, change = Hidden(1280, 256, bias=False), torch.rand(rows, 1280), torch.randn(rows, 256)
+    assert layer.by_onednn(x)
+    found = layer(x)
+    found.backward(change)
+    assert layer.weight.grad is not None
+    exactly = x.double() @ layer.weight.double().T, change.double().T @ x.double()
+    for value, exact in zip((found, layer.weight.grad), exactly, strict=True):
+        assert (value - exact).norm() < 1e-6 * exact.norm()
+    with torch.no_grad():
+        assert torch.equal(layer(x), found)
+
+
+@pytest.mark.usefixtures("onednn")
+def test_what_onednn_does_not_take_is_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = Hidden(20, 4, bias=False), torch.rand(6, 20)
+    wanted = x.clone().requires_grad_()
+    layer(wanted).sum().backward()
+    assert wanted.grad is not None and torch.allclose(wanted.grad, layer.weight.sum(0).expand(6, 20))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+    assert layer.double()(x.double()).dtype == torch.float64
+    assert layer.float()(x[:0]).shape == (0, 4) and layer(x[None]).shape == (1, 6, 4)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    assert not layer.by_onednn(x)
+    assert torch.equal(layer(x), torch.nn.functional.linear(x, layer.weight))
 
 
 def test_a_last_batch_of_one_is_learned_from(start: Start) -> None:

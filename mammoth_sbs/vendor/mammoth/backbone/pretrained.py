@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from mammoth_sbs.errors import UserError, reason
 from mammoth_sbs.packages import import_torchvision
@@ -56,13 +57,48 @@ class Pretrained(MammothBackbone):
         return self.trunk(x)
 
 
+class Product(torch.autograd.Function):
+    """x W' by oneDNN, and the gradient of W: most of a head's step. torch gives products of floats to MKL, which leaves
+    half of AVX-512 unused on AMD's processors."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return onednn_product(x, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        (x,) = ctx.saved_tensors
+        return None, onednn_product(grad.t(), x.t())
+
+
+def onednn_product(a: Tensor, b: Tensor) -> Tensor:
+    """a b', of matrices of floats."""
+    return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
+
+
+class Hidden(nn.Linear):
+    """A linear layer without bias, for features: their own gradient is not wanted."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Product.apply(x, self.weight) if self.by_onednn(x) else super().forward(x)
+
+    def by_onednn(self, x: Tensor) -> bool:
+        """Whether oneDNN is there, is the faster one, and is given what it takes."""
+        return (x.dim() == 2 and x.dtype == self.weight.dtype == torch.float32 and x.device.type == "cpu" and len(x) > 0
+                and not x.requires_grad and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
+                and torch.backends.cpu.get_cpu_capability() == "AVX512" and torch._C._get_mkldnn_enabled()
+                and hasattr(torch.ops.mkldnn, "_linear_pointwise"))
+
+
 class Head(MammothBackbone):
     """What is trained on features: a hidden layer with batch normalisation and ReLU, or none, and the classifier."""
 
     def __init__(self, dim: int, hidden: int, num_classes: int) -> None:
         super().__init__()
         self.feature_dim = hidden or dim
-        self.hidden = nn.Linear(dim, hidden, bias=False) if hidden else nn.Identity()
+        self.hidden = Hidden(dim, hidden, bias=False) if hidden else nn.Identity()
         self.norm = nn.BatchNorm1d(hidden) if hidden else nn.Identity()
         self.classifier = nn.Linear(self.feature_dim, num_classes)
 
