@@ -108,10 +108,14 @@ def test_gem_survives_awkward_gradients_and_keeps_its_constraints(
     assert (memories @ out >= -5e-3 - 1e-5 * lengths).all()  # 5e-3: GEM's own regularisation, 1e-3 times v
 
 
+@pytest.mark.parametrize("part", [3, 7, 8192])
 @pytest.mark.parametrize("seed", range(5))
-def test_gem_projection_is_the_nearest_gradient_that_hurts_no_task(seed: int) -> None:
+def test_gem_projection_is_the_nearest_gradient_that_hurts_no_task(seed: int, part: int,
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many parameters it takes at a time."""
     from models.gem import project_to_cone
 
+    monkeypatch.setattr("models.gem.PART", part)
     rng = np.random.default_rng(seed)
     memories, g = rng.normal(size=(4, 7)), rng.normal(size=7)
     for margin in (0.0, 0.5):

@@ -17,6 +17,8 @@ from models.utils.continual_model import gradient
 from models.utils.replay_model import ReplayModel
 from utils.buffer import fill_buffer
 
+PART = 8192  # parameters at a time: as doubles, the gradients of many tasks would not fit into a processor's cache
+
 
 def project_to_cone(g: Tensor, memories: Tensor, margin: float, eps: float = 1e-3) -> Tensor:
     """The gradient nearest to `g` that does not raise the loss of any old task: g + v m, by the GEM paper's dual.
@@ -24,19 +26,22 @@ def project_to_cone(g: Tensor, memories: Tensor, margin: float, eps: float = 1e-
     min v G v / 2 + t v over v >= margin, G = m m' + eps I, t = m g: non-negative least squares in v - margin.
     `eps` keeps the program strictly convex; if parallel gradients are so long that it drowns, it grows.
     """
-    m = memories.cpu().double().numpy()
-    target = m @ g.cpu().double().numpy()
-    gram = m @ m.T
+    parts = list(zip(memories.cpu().split(PART, 1), g.cpu().split(PART), strict=True))
+    products = torch.zeros(len(memories), len(memories) + 1, dtype=torch.float64)
+    for m, h in parts:
+        both = torch.cat([m, h[None]]).double()
+        products += both[:-1] @ both.T
+    gram, target = products[:, :-1].numpy(), products[:, -1].numpy()
     if not np.isfinite(gram).all() or not np.isfinite(target).all():
         return torch.full_like(g, math.nan)  # the loop reports a diverged network
-    n, scale = len(m), max(1, gram.max())  # the same program in numbers that the solver's tolerances are made for
+    n, scale = len(gram), max(1, gram.max())  # the same program in numbers that the solver's tolerances are made for
     gram, target, eps = (gram + gram.T) / 2 / scale, target / scale, eps / scale
     while True:
         try:
             root = np.linalg.cholesky(gram + eps * np.eye(n)).T
             slope = root.T @ root @ np.full(n, margin) + target  # where v is the margin
-            v = nnls(root, -solve_triangular(root, slope, trans="T"))[0] + margin
-            return g + torch.from_numpy(v @ m).to(g)
+            v = torch.from_numpy(nnls(root, -solve_triangular(root, slope, trans="T"))[0] + margin)
+            return g + torch.cat([v @ m.double() for m, _ in parts]).to(g)
         except (np.linalg.LinAlgError, RuntimeError):
             eps *= 10
 
