@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 from torch import Tensor
@@ -79,11 +78,11 @@ class Gem(ReplayModel):
         memories = self.memory_gradients()
         loss = self.loss(self.net(inputs), labels)
         g = self.grads_da = gradient(self.net, loss)
-        # only the sign matters here, and a g of length 1 keeps large gradients in float's range
         if memories is not None:
             self.grads_cs = list(memories)
-        if memories is not None and (memories @ F.normalize(g, p=math.inf, dim=0) < 0).any():
-            g = project_to_cone(g, memories, self.args.gamma)
+            direction = g / g.abs().max().clamp(min=1e-12)  # only the sign matters; a long g would leave float's range
+            if (memories @ direction < 0).any():
+                g = project_to_cone(g, memories, self.args.gamma)
         set_gradient(self.net, g)
         self.opt.step()
         return self.number(loss)
