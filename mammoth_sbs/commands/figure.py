@@ -59,6 +59,7 @@ def parser() -> Parser:
                             "and tables in Markdown and LaTeX.")
     it.add_argument("kind", choices=list(KINDS), metavar="KIND",
                     help="bars: stock against SBS per method; heatmap: difference to uniform over (q, s); "
+                         "curves: accuracy along a stream, of runs with --eval_steps; "
                          "samplers: Table 1, beside the paper's numbers; forgetting, matrices, memory, gallery: from "
                          "recorded runs; following, robustness: heat maps of other following tasks and settings; "
                          "regret: how far ways to choose (q, s) stay behind the best pair of heat maps; "

@@ -2,6 +2,7 @@
 
 from mammoth_sbs.figures import (
     bars,
+    curves,
     following,
     forgetting,
     gallery,
@@ -14,6 +15,6 @@ from mammoth_sbs.figures import (
     table1,
 )
 
-KINDS = {"bars": bars, "heatmap": heatmap, "samplers": table1, "forgetting": forgetting, "matrices": matrices,
-         "memory": memory, "gallery": gallery, "following": following, "robustness": robustness,
+KINDS = {"bars": bars, "curves": curves, "heatmap": heatmap, "samplers": table1, "forgetting": forgetting,
+         "matrices": matrices, "memory": memory, "gallery": gallery, "following": following, "robustness": robustness,
          "regret": regret, "hosts": hosts}  # what `mammoth-sbs figure` draws

@@ -6,7 +6,7 @@ at 0 hides two points.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from mammoth_sbs.figures.results import (
     UNIFORM,
     Measure,
     Run,
-    Seeds,
+    V,
     arms,
     check_alike,
     group,
@@ -37,7 +37,7 @@ from mammoth_sbs.figures.results import (
     measures,
     references,
 )
-from mammoth_sbs.figures.statistics import POOLED, Difference, Mean, compare, over_methods
+from mammoth_sbs.figures.statistics import POOLED, Difference, Mean, Seeds, compare, over_methods
 
 COLOURS = {STOCK: "#1f77b4", UNIFORM: "#8d96a5"}
 SBS_COLOURS = ("#ff7f0e", "#a63603", "#e8b200", "#d62728", "#a0458f", "#c9803d", "#f58fb0", "#8c6d31")
@@ -52,15 +52,20 @@ Comparisons = dict[tuple[str, str], dict[str, Difference]]  # (arm, the arm it i
 
 def collect(runs: Sequence[Run], measure: Measure, common: bool = False) -> dict[str, Chart]:
     """By data set: the arms of each method."""
-    charts: dict[str, Chart] = {}
+    return by_method(runs, measure.of, common, "bars")
+
+
+def by_method(runs: Sequence[Run], of: Callable[[Run], V], common: bool,
+              kind: str) -> dict[str, dict[str, dict[str, dict[int, V]]]]:
+    """What is known of runs, by data set, method, arm and seed."""
+    charts = {}
     for dataset, members in group(runs, lambda run: run.dataset).items():
         check_alike(dataset, members, only=OF_THE_SETTING)
         methods = group(members, lambda run: run.method)
         ordered = [name for name in METHODS.values() if name in methods] + sorted(set(methods) - set(METHODS.values()))
-        charts[dataset] = {method: arms(f"{dataset}, {method}", methods[method], measure, common)
-                           for method in ordered}
+        charts[dataset] = {method: arms(f"{dataset}, {method}", methods[method], of, common) for method in ordered}
     if not any(len(found) > 1 for chart in charts.values() for found in chart.values()):
-        raise UserError("bars: no method has two arms to compare; run its stock and its _sbs model")
+        raise UserError(f"{kind}: no method has two arms to compare; run its stock and its _sbs model")
     return charts
 
 

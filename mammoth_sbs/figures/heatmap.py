@@ -10,8 +10,8 @@ from typing import Any
 
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.figures.output import columns, drawing, panels, rows_of, write_csv
-from mammoth_sbs.figures.results import Measure, Run, Seeds, check_alike, check_seeds, group, measures
-from mammoth_sbs.figures.statistics import Difference, Mean, holm, paired
+from mammoth_sbs.figures.results import Measure, Run, check_alike, check_seeds, group, measures
+from mammoth_sbs.figures.statistics import Difference, Mean, Seeds, holm, paired
 
 Pair = tuple[float, float]  # (q, s)
 UNIFORM: Pair = (0.0, 0.0)

@@ -18,8 +18,8 @@ from mammoth_sbs.core.samplers.speed import by_share
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.figures.heatmap import UNIFORM, Pair, collect, fixed, usual_title
 from mammoth_sbs.figures.output import Table, columns, drawing, note_below, write_csv, write_tables
-from mammoth_sbs.figures.results import Measure, Run, Seeds, check_alike, group, measures
-from mammoth_sbs.figures.statistics import Difference, paired
+from mammoth_sbs.figures.results import Measure, Run, check_alike, group, measures
+from mammoth_sbs.figures.statistics import Difference, Seeds, paired
 
 FEWEST = 2  # seeds, for there must be others
 BEST = "the best pair"

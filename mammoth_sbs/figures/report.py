@@ -228,7 +228,7 @@ class Part:
             chart: Chart = {}
             for method, members in methods.items():
                 try:
-                    chart[method] = arms(f"{members[0].dataset}, {method}", members, measure, content.common)
+                    chart[method] = arms(f"{members[0].dataset}, {method}", members, measure.of, content.common)
                 except UserError as e:
                     content.notes.append(str(e))
             self.charts.append(chart)

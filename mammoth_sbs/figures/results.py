@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.experiments.store import FIRST_FLAGS, check_versions, differ, is_results, read_all
-from mammoth_sbs.figures.statistics import Seeds
 from mammoth_sbs.metrics import METRICS
 
 SETTINGS = {"task_il": "Task-IL", "class_il": "Class-IL"}
@@ -40,6 +39,7 @@ OF_THE_SETTING = ("n_epochs", "buffer_size", "backbone", "num_filters", "batch_s
                   "threads")  # the same for all methods
 OFF = "off"  # to `--where`: runs that do without a flag
 Key = TypeVar("Key", bound=Hashable)
+V = TypeVar("V")  # what is known of a run
 
 
 @dataclass(frozen=True)
@@ -256,19 +256,19 @@ def check_alike(what: str, runs: Sequence[Run], may_differ: Collection[str] = ()
                             f"--where {name}={most}, or put them into folders of their own")
 
 
-def arms(what: str, runs: Sequence[Run], measure: Measure, common: bool) -> dict[str, Seeds]:
-    """Numbers by arm and seed. The arms differ in how the buffer is filled, or in what their name says."""
+def arms(what: str, runs: Sequence[Run], of: Callable[[Run], V], common: bool) -> dict[str, dict[int, V]]:
+    """What is known of runs, by arm and seed. Arms differ in how the buffer is filled, or in what their name says."""
     sbs = {name for run in runs for name in run.args if name.startswith("sbs_")}
     mixed = [name for name in NAMED_IF_MIXED if len({bool(run.args.get(name)) for run in runs}) > 1]
     check_alike(what, runs, {*COMPARED, *sbs, *mixed})
     found = {}
     for arm, members in group(runs, lambda run: ", ".join([run.arm, *(n for n in mixed if run.args.get(n))])).items():
         check_alike(f"{what}, {arm}", members)
-        found[arm] = {run.seed: measure.of(run) for run in members}
+        found[arm] = {run.seed: of(run) for run in members}
     return check_seeds(what, in_order(found), common)
 
 
-def in_order(found: Mapping[str, Seeds]) -> dict[str, Seeds]:
+def in_order(found: Mapping[str, dict[int, V]]) -> dict[str, dict[int, V]]:
     """Stock, uniform, the other samplers, then SBS with fixed and with chosen q and s."""
     ranks = {STOCK: 0, UNIFORM: 1, FIXED: 4, TUNED: 6}
 
@@ -286,7 +286,7 @@ def references(names: Collection[str]) -> list[str]:
     return [name for name in (uniform, STOCK) if name in names] or list(names)[:1]  # type: ignore[misc]
 
 
-def check_seeds(what: str, found: dict[Key, Seeds], common: bool) -> dict[Key, Seeds]:
+def check_seeds(what: str, found: dict[Key, dict[int, V]], common: bool) -> dict[Key, dict[int, V]]:
     """Differences are taken seed by seed, so all must have the same seeds, or be cut down to those if `common`."""
     everyone = set().union(*found.values())
     shared = everyone.intersection(*found.values())

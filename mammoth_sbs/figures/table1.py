@@ -32,12 +32,11 @@ from mammoth_sbs.figures.results import (
     TUNED,
     Measure,
     Run,
-    Seeds,
     arms,
     group,
     measures,
 )
-from mammoth_sbs.figures.statistics import Difference, Mean, corrected, paired
+from mammoth_sbs.figures.statistics import Difference, Mean, Seeds, corrected, paired
 
 BY_SHARE = "SBS share"  # the paper's SBS stands beside it too: in both q and s are chosen for the setting
 ROWS = (*SAMPLERS.values(), FIXED, TUNED, BY_SHARE)
@@ -76,7 +75,7 @@ def collect(runs: Sequence[Run], measure: Measure, common: bool = False) -> Tabl
         raise UserError(f"samplers: runs of {', '.join(methods)}; give --where model=er_sbs, or another of them")
     table: Table = {}
     for (dataset, size), members in group(sampled, lambda run: (run.dataset, run.args["buffer_size"])).items():
-        found = arms(f"{dataset}, buffer {size}", members, measure, common)
+        found = arms(f"{dataset}, buffer {size}", members, measure.of, common)
         named = {SAMPLERS.get(arm, arm): seeds for arm, seeds in found.items()}
         order = [*ROWS, *sorted(set(named) - set(ROWS))]
         table[f"{dataset} {members[0].buffer}"] = {name: named[name] for name in order if name in named}
