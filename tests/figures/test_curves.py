@@ -39,8 +39,8 @@ def test_a_curve_is_the_mean_over_the_tasks_so_far_and_over_seeds(folder: Path, 
     lines = rows_of(draw("curves", folder) / "curves_task_il.csv")
     found = {(row["arm"], int(row["task"]), int(row["step"])): row for row in lines}
     assert list(found) == [(arm, *step) for arm in (RESERVOIR, SPEED) for step in STEPS]
-    assert [float(found[RESERVOIR, *step]["mean"]) for step in STEPS] == [20.5, 30.0, 30.0]
-    assert [float(found[SPEED, *step]["mean"]) for step in STEPS] == [22.5, 30.0, 34.5]
+    assert [float(found[(RESERVOIR, *step)]["mean"]) for step in STEPS] == [20.5, 30.0, 30.0]
+    assert [float(found[(SPEED, *step)]["mean"]) for step in STEPS] == [22.5, 30.0, 34.5]
     assert float(found[SPEED, 2, 10]["standard_error"]) == pytest.approx(0.5)
     assert {row["seeds"] for row in lines} == {"2"}
     class_il = rows_of(folder.parent / "figures" / "curves_class_il.csv")
@@ -55,7 +55,8 @@ def test_differences_are_paired_with_the_reservoir(folder: Path, put: Put) -> No
     assert float(found[SPEED, "1", "10"][f"minus_{RESERVOIR}"]) == 2.0
     assert float(found[SPEED, "1", "10"][f"minus_{RESERVOIR}_standard_error"]) == pytest.approx(1.0)
     assert float(found[SPEED, "2", "10"][f"minus_{RESERVOIR}"]) == 4.5
-    assert f"{SPEED} minus {RESERVOIR} on CIFAR-10-2 with ER: +2.17 on average" in (out / "curves_task_il.svg").read_text()
+    said = (out / "curves_task_il.svg").read_text()
+    assert f"{SPEED} minus {RESERVOIR} on CIFAR-10-2 with ER: +2.17 on average" in said
 
 
 def test_the_mean_of_a_curve_is_anytime_accuracy(folder: Path, put: Put) -> None:
@@ -76,14 +77,15 @@ def test_evaluations_that_not_all_runs_have_are_left_out(folder: Path, put: Put)
     put_stream(put, folder, 0, RESERVOIR, [[20.0], [30.0], [40.0, 20.0]])
     put_stream(put, folder, 0, "stream-speed", [[20.0], [40.0, 20.0]], [(1, 10), (2, 10)])
     lines = rows_of(draw("curves", folder) / "curves_task_il.csv")
-    assert [(row["task"], row["step"], row["position"]) for row in lines] == 2 * [("1", "10", "1.0"), ("2", "10", "2.0")]
+    found = [(row["task"], row["step"], row["position"]) for row in lines]
+    assert found == 2 * [("1", "10", "1.0"), ("2", "10", "2.0")]
 
 
 def test_runs_that_were_not_evaluated_on_the_way_are_named(folder: Path, put: Put) -> None:
     put("er_sbs", 0, 50.0, sampler=RESERVOIR)
     put("er_sbs", 0, 50.0, sampler="uniform")
-    with pytest.raises(UserError, match=r"curves: run \w+ \(CIFAR-10-5, ER, .*\) was not evaluated on the way; make the "
-                                        "runs with --eval_steps"):
+    with pytest.raises(UserError, match=r"curves: run \w+ \(CIFAR-10-5, ER, .*\) was not evaluated on the way; "
+                                        "make the runs with --eval_steps"):
         draw("curves", folder)
 
 

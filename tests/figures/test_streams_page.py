@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,10 +68,29 @@ def line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+CONFIRMED = [("streams_confirm_cifar100", SCRATCH["CIFAR-100"]), ("streams_confirm_cifar10", SCRATCH["CIFAR-10"]),
+             ("streams_confirm_frozen", SPEED), ("streams_confirm_frozen_cifar10", SPEED),
+             ("streams_confirm_frozen_cifar10_balanced", BALANCED)]
+
+
+def test_the_summary() -> None:
+    """Of the eight rows of each table, how many are ahead of the reservoir by two standard errors, and behind."""
+    for name, speed in CONFIRMED:
+        cells = []
+        for buffer in ("500", "2000"):
+            found = charts(name, set(range(210, 220) if name in LATER else range(200, 210)), (RESERVOIR, speed),
+                           buffer_size=buffer)
+            changes = [paired(arms[speed], arms[RESERVOIR]) for chart in found for arms in chart.values()]
+            ahead, behind = (sum(sign * change.mean > 2 * change.error for change in changes) for sign in (1, -1))
+            counts = {"ahead in": ahead, "even in": len(changes) - ahead - behind, "behind in": behind}
+            means = sorted(change.mean for change in changes)
+            cells.append(f"{', '.join(f'{word} {n}' for word, n in counts.items() if n)}: "
+                         f"{means[0]:+.2f} to {means[-1]:+.2f}")
+        assert f"{line(cells)[2:]}\n" in PAGE
+
+
 @pytest.mark.parametrize("buffer", ["500", "2000"])
-@pytest.mark.parametrize(("name", "speed"), [
-    ("streams_confirm_frozen", SPEED), ("streams_confirm_frozen_cifar10", SPEED),
-    ("streams_confirm_frozen_cifar10_balanced", BALANCED)])
+@pytest.mark.parametrize(("name", "speed"), CONFIRMED)
 def test_the_confirmation(name: str, speed: str, buffer: str) -> None:
     rows = list(confirmation(name, buffer, speed=speed))
     assert len(rows) == 8
@@ -128,6 +148,26 @@ def test_the_picture(tmp_path: Path) -> None:
     for setting in ("task_il", "class_il"):
         name = f"bars_{setting}.csv"
         assert (tmp_path / name).read_text() == (REPO / "docs" / "figures" / "streams" / name).read_text()
+
+
+def test_the_curves(tmp_path: Path) -> None:
+    """By the command beside them; the last point of a curve is the final accuracy."""
+    results = ["streams_confirm_cifar100", "streams_confirm_cifar10"]
+    command = ["figure", "curves", *(f"results/{name}" for name in results), "--where", "buffer_size=500", "-o"]
+    assert " ".join([*command, "docs/figures/streams"]) in PAGE
+    main([part if not part.startswith("results/") else str(REPO / part) for part in command] + [str(tmp_path)])
+    for setting in ("task_il", "class_il"):
+        name = f"curves_{setting}.csv"
+        drawn = (tmp_path / name).read_text()
+        assert drawn == (REPO / "docs" / "figures" / "streams" / name).read_text()
+        (measure,) = (measure for measure in measures("final") if measure.setting == setting)
+        for dataset, chart in collect(load([REPO / "results" / name for name in results],
+                                           where=[("buffer_size", "500")]), measure).items():
+            for method, arms in chart.items():
+                for arm, seeds in arms.items():
+                    last = [row for row in csv.DictReader(drawn.splitlines()) if row["arm"] == arm
+                            and row["method"] == method and row["dataset"] == dataset][-1]
+                    assert float(last["mean"]) == pytest.approx(Mean.of(seeds.values()).mean)
 
 
 @pytest.mark.parametrize(("name", "seeds", "where", "taken"), [
