@@ -120,6 +120,19 @@ def test_the_first_look_from_scratch(data: str) -> None:
     assert row[0] == BALANCED and line([data, *row[1:]]) in PAGE
 
 
+@pytest.mark.parametrize(("name", "data", "buffer", "seeds"), [
+    ("streams_slots", "CIFAR-10", 50, range(220, 226)), ("streams_pilot_full", "CIFAR-10", 500, range(100, 103)),
+    ("streams_confirm_cifar100", "CIFAR-100", 500, range(210, 220)),
+    ("streams_confirm_cifar100", "CIFAR-100", 2000, range(210, 220)),
+    ("streams_slots", "CIFAR-100", 5000, range(220, 226))])
+def test_the_slots_per_class(name: str, data: str, buffer: int, seeds: range) -> None:
+    """Leaving out the slow, ER from scratch, with ever more slots per class."""
+    found = designs(name, set(seeds), dataset=f"seq-{data.lower().replace('-', '')}", buffer_size=str(buffer))
+    ((_, *changes),) = [row for row in found if row[0] == SCRATCH["CIFAR-100"]]
+    slots = str(buffer // int(data.partition("-")[2]))
+    assert line([slots, f"{data}, {buffer:,}", str(len(seeds)), *changes]) in PAGE
+
+
 @pytest.mark.parametrize("data", SCRATCH)
 def test_the_pilot_from_scratch(data: str) -> None:
     """Of the designs that were run with both buffers, the one with the largest mean of all eight was taken."""
