@@ -110,6 +110,22 @@ def test_other_streams(name: str, what: str) -> None:
             assert row[4].lstrip("+") in README
 
 
+@pytest.mark.parametrize(("name", "what"), [
+    ("blurry", "blurred"), ("drift", "drifting"), ("imbalance", "long-tailed"), ("noise", "noisy")])
+def test_the_rivals_on_other_streams(name: str, what: str) -> None:
+    """And who is ahead: the class-balanced reservoir with a long tail, else `stream-speed`, or nobody."""
+    found = charts(f"streams_confirm_{name}", set(range(200, 210)))
+    rows = list(designs(f"streams_confirm_{name}", set(range(200, 210))))
+    assert len(rows) == 4
+    for row in rows:
+        assert line([what, *row]) in PAGE
+    changes = [{arm: compare(chart, arm, RESERVOIR)["ER"] for arm in set(chart["ER"]) - {RESERVOIR}} for chart in found]
+    best = [max(arms, key=lambda arm: arms[arm].mean) for arms in changes]
+    assert best == 4 * ["stream-cbrs" if name == "imbalance" else SPEED]
+    nobody = [all(change.mean < 2 * change.error for change in arms.values()) for arms in changes]
+    assert nobody == [False, False, False, name == "blurry"]
+
+
 def file(name: str, data: str) -> str:
     return f"streams_{name}_{data.lower().replace('-', '')}"
 
