@@ -89,6 +89,20 @@ def test_the_summary() -> None:
         assert f"{line(cells)[2:]}\n" in PAGE
 
 
+def forgotten(name: str, speed: str, buffer: str) -> list[str]:
+    """By setting and method: how much less is forgotten than with the reservoir."""
+    runs = [run for run in load([REPO / "results" / name], where=[("buffer_size", buffer)])
+            if run.arm in (RESERVOIR, speed)]
+    (found,) = zip(*(collect(runs, measure).values() for measure in measures("forgetting")), strict=True)
+    return [paired(arms[speed], arms[RESERVOIR]).text(sign=True) for chart in found for arms in chart.values()]
+
+
+@pytest.mark.parametrize(("name", "speed"), CONFIRMED)
+def test_the_table_of_forgetting(name: str, speed: str) -> None:
+    for buffer in ("500", "2000"):
+        assert f"| {int(buffer):,} {line(forgotten(name, speed, buffer))}\n" in PAGE
+
+
 @pytest.mark.parametrize("buffer", ["500", "2000"])
 @pytest.mark.parametrize(("name", "speed"), CONFIRMED)
 def test_the_confirmation(name: str, speed: str, buffer: str) -> None:
