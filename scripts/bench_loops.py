@@ -150,13 +150,34 @@ def compiled_against_eager(method: str, backbone: str, rounds: int) -> tuple[flo
     return kept, given_back
 
 
-def onednn_against_mkl(method: str, rounds: int) -> float:
-    """Images per second of a head on features with oneDNN's products, relative to torch's usual ones, in turn."""
-    ours, usual = (steps_of(*second_task(method, FROZEN)[:2]) for _ in range(2))
+def products_against_torchs(method: str, rounds: int) -> float:
+    """Images per second of a head on features with our products, relative to torch's own linear layer, in turn."""
     from backbone.pretrained import Hidden
 
+    ours, usual = (steps_of(*second_task(method, FROZEN)[:2]) for _ in range(2))
+    return in_turn(ours, usual, lambda: patch.object(Hidden, "plain", lambda *_: False), rounds)
+
+
+def factors_against_whole(old_tasks: int, buffer_size: int, rounds: int) -> float:
+    """GEM's steps per second on features by factors, relative to whole gradients, in turn."""
+    from models.utils.factors import Factors
+
+    loops = []
+    for _ in range(2):
+        model, dataset, _ = second_task("gem", FROZEN)
+        model.args.buffer_size = buffer_size
+        model.buffer = type(model.buffer)(buffer_size)
+        model.buffer.add_data(torch.rand(buffer_size, 1280), torch.randint(0, 2, (buffer_size,)),
+                              task_labels=torch.arange(buffer_size) % old_tasks)
+        loops.append(steps_of(model, dataset))
+    return in_turn(*loops, lambda: patch.object(Factors, "fit", lambda *_: False), rounds)
+
+
+def in_turn(ours: Iterator[None], usual: Iterator[None], other_way: Callable[[], Any], rounds: int) -> float:
+    """Steps per second of one loop relative to those of another, which goes on with something patched."""
+
     def usual_step() -> None:
-        with patch.object(Hidden, "by_onednn", lambda *_: False):
+        with other_way():
             next(usual)
 
     ratios = [median(seconds(usual_step) / seconds(lambda: next(ours)) for _ in range(48)) for _ in range(rounds + 1)]

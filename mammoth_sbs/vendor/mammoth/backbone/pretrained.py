@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import platform
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -58,38 +59,52 @@ class Pretrained(MammothBackbone):
 
 
 class Product(torch.autograd.Function):
-    """x W' by oneDNN, and the gradient of W: most of a head's step. torch gives products of floats to MKL, which leaves
-    half of AVX-512 unused on AMD's processors."""
+    """x W' of floats, and the gradient of W: most of a head's step. torch's own has that gradient transposed, so that it is
+    slow to add up where several passes learn in one step."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x)
-        return onednn_product(x, weight)
+        return product(x, weight)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
         (x,) = ctx.saved_tensors
-        return None, onednn_product(grad.t(), x.t())
+        return None, product(grad.t(), x.t())
 
 
-def onednn_product(a: Tensor, b: Tensor) -> Tensor:
+def product(a: Tensor, b: Tensor) -> Tensor:
     """a b', of matrices of floats."""
-    return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
+    return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "") if by_onednn() else a @ b.t()
+
+
+def by_onednn() -> bool:
+    """Whether oneDNN is there and the faster one: MKL, which torch takes otherwise, leaves half of AVX-512 unused on
+    AMD's processors."""
+    return (of_amd() and torch.backends.cpu.get_cpu_capability() == "AVX512" and torch._C._get_mkldnn_enabled()
+            and hasattr(torch.ops.mkldnn, "_linear_pointwise"))
+
+
+@cache
+def of_amd() -> bool:
+    """Whether the processor is AMD's."""
+    try:
+        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return "AuthenticAMD" in platform.processor()
 
 
 class Hidden(nn.Linear):
     """A linear layer without bias, for features: their own gradient is not wanted."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return Product.apply(x, self.weight) if self.by_onednn(x) else super().forward(x)
+        return Product.apply(x, self.weight) if self.plain(x) else super().forward(x)
 
-    def by_onednn(self, x: Tensor) -> bool:
-        """Whether oneDNN is there, is the faster one, and is given what it takes."""
+    def plain(self, x: Tensor) -> bool:
+        """Whether `x` is what training gives a head on a CPU."""
         return (x.dim() == 2 and x.dtype == self.weight.dtype == torch.float32 and x.device.type == "cpu" and len(x) > 0
-                and not x.requires_grad and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
-                and torch.backends.cpu.get_cpu_capability() == "AVX512" and torch._C._get_mkldnn_enabled()
-                and hasattr(torch.ops.mkldnn, "_linear_pointwise"))
+                and not x.requires_grad and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling())
 
 
 class Head(MammothBackbone):

@@ -6,43 +6,55 @@ import numpy as np
 import torch
 from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
-from torch import Tensor
+from torch import Tensor, nn
 
 from mammoth_sbs.values import number
 
 from backbone import set_gradient
+from backbone.pretrained import Head
 from datasets.utils.continual_dataset import ContinualDataset
 from models.utils.continual_model import gradient
+from models.utils.factors import Factors, Stored
 from models.utils.replay_model import ReplayModel
 from utils.buffer import fill_buffer
 
 PART = 8192  # parameters at a time: as doubles, the gradients of many tasks would not fit into a processor's cache
 
 
-def project_to_cone(g: Tensor, memories: Tensor, margin: float, eps: float = 1e-3) -> Tensor:
-    """The gradient nearest to `g` that does not raise the loss of any old task: g + v m, by the GEM paper's dual.
+def products(memories: Tensor, g: Tensor) -> np.ndarray:
+    """Of all pairs of gradients, the stream's last, as doubles."""
+    total = torch.zeros(len(memories) + 1, len(memories) + 1, dtype=torch.float64)
+    for m, h in zip(memories.cpu().split(PART, 1), g.cpu().split(PART), strict=True):
+        both = torch.cat([m, h[None]]).double()
+        total += both @ both.T
+    return total.numpy()
+
+
+def cone_weights(products: np.ndarray, margin: float, eps: float = 1e-3) -> Tensor:
+    """By how much each old task's gradient is to be added to the stream's, so that it raises the loss of none: the GEM
+    paper's dual, from the products of all these gradients, the stream's last.
 
     min v G v / 2 + t v over v >= margin, G = m m' + eps I, t = m g: non-negative least squares in v - margin.
     `eps` keeps the program strictly convex; if parallel gradients are so long that it drowns, it grows.
     """
-    parts = list(zip(memories.cpu().split(PART, 1), g.cpu().split(PART), strict=True))
-    products = torch.zeros(len(memories), len(memories) + 1, dtype=torch.float64)
-    for m, h in parts:
-        both = torch.cat([m, h[None]]).double()
-        products += both[:-1] @ both.T
-    gram, target = products[:, :-1].numpy(), products[:, -1].numpy()
-    if not np.isfinite(gram).all() or not np.isfinite(target).all():
-        return torch.full_like(g, math.nan)  # the loop reports a diverged network
+    gram, target = products[:-1, :-1], products[:-1, -1]
+    if not np.isfinite(products).all():
+        return torch.full((len(gram),), math.nan, dtype=torch.float64)  # the loop reports a diverged network
     n, scale = len(gram), max(1, gram.max())  # the same program in numbers that the solver's tolerances are made for
     gram, target, eps = (gram + gram.T) / 2 / scale, target / scale, eps / scale
     while True:
         try:
             root = np.linalg.cholesky(gram + eps * np.eye(n)).T
             slope = root.T @ root @ np.full(n, margin) + target  # where v is the margin
-            v = torch.from_numpy(nnls(root, -solve_triangular(root, slope, trans="T"))[0] + margin)
-            return g + torch.cat([v @ m.double() for m, _ in parts]).to(g)
+            return torch.from_numpy(nnls(root, -solve_triangular(root, slope, trans="T"))[0] + margin)
         except (np.linalg.LinAlgError, RuntimeError):
             eps *= 10
+
+
+def project_to_cone(g: Tensor, memories: Tensor, margin: float, eps: float = 1e-3) -> Tensor:
+    """The gradient nearest to `g` that does not raise the loss of any old task."""
+    v = cone_weights(products(memories, g), margin, eps)
+    return g + torch.cat([v @ part.double() for part in memories.cpu().split(PART, 1)]).to(g)
 
 
 class Gem(ReplayModel):
@@ -59,6 +71,7 @@ class Gem(ReplayModel):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.grads_cs: list[Tensor] = []  # of each task that has ended, and of the stream: those of the last step
+        self.stored: Stored | None = None  # of a buffer of features
         self.grads_da = torch.zeros(sum(p.numel() for p in self.net.parameters()), device=self.device)
 
     def end_task(self, dataset: ContinualDataset) -> None:
@@ -75,6 +88,9 @@ class Gem(ReplayModel):
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor,
                 epoch: int | None = None) -> float | Tensor:
+        net: nn.Module = self.net
+        if not self.buffer.is_empty() and Factors.fit(net, self.buffer):
+            return self.observe_factors(net, inputs, labels)
         memories = self.memory_gradients()
         loss = self.loss(self.net(inputs), labels)
         g = self.grads_da = gradient(self.net, loss)
@@ -84,5 +100,21 @@ class Gem(ReplayModel):
             if (memories @ direction < 0).any():
                 g = project_to_cone(g, memories, self.args.gamma)
         set_gradient(self.net, g)
+        self.opt.step()
+        return self.number(loss)
+
+    def observe_factors(self, net: Head, inputs: Tensor, labels: Tensor) -> float | Tensor:
+        """The same step of a head on features, without the old tasks' gradients ever being written out."""
+        if self.stored is None or not self.stored.is_of(self.buffer):
+            self.stored = Stored.of(self.buffer)
+        self.buffer.draw(self.args.buffer_size)  # as the other way does: random numbers do not depend on the way
+        factors = Factors(net, self.stored)
+        for x, y in zip(self.stored.x.split(self.stored.sizes), self.stored.y.split(self.stored.sizes), strict=True):
+            factors.add(x, y, self.loss)
+        loss = factors.add(inputs, labels, self.loss)
+        found = factors.products(inputs)
+        hurts = not (found[:-1, -1] >= 0).all()  # also if they are not numbers
+        set_gradient(self.net, factors.combined(inputs, cone_weights(found, self.args.gamma)) if hurts
+                     else factors.stream(inputs))
         self.opt.step()
         return self.number(loss)

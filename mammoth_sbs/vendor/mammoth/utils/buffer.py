@@ -79,16 +79,20 @@ class Buffer:
     def get_data(self, size: int, transform: Transform | None = None, return_index: bool = False,
                  device: torch.device | str | None = None) -> tuple[Tensor, ...]:
         """`size` examples (or all, if there are fewer) drawn without replacement, with what is stored beside them."""
-        choice = np.random.choice(len(self), size=min(size, len(self)), replace=False)
-        index = torch.from_numpy(choice)
+        index = self.draw(size)
         data = self.get_data_by_index(index, transform, device)
         return (there(index, device or self.device), *data) if return_index else data
+
+    def draw(self, size: int) -> Tensor:
+        """That many slots in use (or all, if there are fewer), without replacement."""
+        return torch.from_numpy(np.random.choice(len(self), size=min(size, len(self)), replace=False))
 
     def get_data_by_index(self, indexes: Tensor, transform: Transform | None = None,
                           device: torch.device | str | None = None) -> tuple[Tensor, ...]:
         """The content of some slots."""
         indexes = there(indexes, self.device)
-        first, *rest = (there(getattr(self, name)[indexes], device or self.device) for name in self.used_attributes)
+        first, *rest = (there(getattr(self, name).index_select(0, indexes), device or self.device)
+                        for name in self.used_attributes)
         return (transform(first) if transform else first, *rest)
 
     def get_all_data(self, transform: Transform | None = None,

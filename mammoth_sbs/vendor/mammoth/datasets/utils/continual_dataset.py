@@ -58,7 +58,7 @@ class MammothDatasetWrapper:
               device: torch.device | str = "cpu") -> tuple[Tensor, ...]:
         """`(inputs, labels, not_aug_inputs, *extra fields)` of some examples, cut and augmented on the device."""
         index = there(index, device)
-        images = self._on("data", device)[index]
+        images = self._on("data", device).index_select(0, index)
         extra = (self._field(name, index, device) for name in self.extra_return_fields)
         inputs = self.transform(images, generator)
         not_aug = inputs if images.is_floating_point() else to_float(images)  # features are as they are
