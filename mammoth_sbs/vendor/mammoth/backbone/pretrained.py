@@ -59,8 +59,8 @@ class Pretrained(MammothBackbone):
 
 
 class Product(torch.autograd.Function):
-    """x W' of floats, and the gradient of W: most of a head's step. torch's own has that gradient transposed, so that it is
-    slow to add up where several passes learn in one step."""
+    """x W' of floats, and the gradient of W: most of a head's step. torch's own linear layer has that gradient
+    transposed, and so it is slow to add up where several passes learn in one step."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
