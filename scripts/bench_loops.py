@@ -35,7 +35,7 @@ BATCH, BUFFER = 32, 200
 
 def command(method: str, backbone: str, more: str) -> list[str]:
     return (f"--model {method} --dataset seq-cifar10 --backbone {backbone} --buffer_size {BUFFER} --lr 0.01 "
-            f"--batch_size {BATCH} --seed 0 {METHODS[method]} {more}").split()
+            f"--batch_size {BATCH} --seed 0 {METHODS.get(method, '')} {more}").split()
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -150,12 +150,13 @@ def compiled_against_eager(method: str, backbone: str, rounds: int) -> tuple[flo
     return kept, given_back
 
 
-def products_against_torchs(method: str, rounds: int) -> float:
-    """Images per second of a head on features with our products, relative to torch's own linear layer, in turn."""
+def onednn_against_mkl(method: str, rounds: int) -> float:
+    """Images per second of a head on features with oneDNN's products, relative to MKL's, in turn, on any processor."""
     from backbone.pretrained import Hidden
 
-    ours, usual = (steps_of(*second_task(method, FROZEN)[:2]) for _ in range(2))
-    return in_turn(ours, usual, lambda: patch.object(Hidden, "plain", lambda *_: False), rounds)
+    with patch("backbone.pretrained.of_amd", lambda: True):
+        ours, usual = (steps_of(*second_task(method, FROZEN)[:2]) for _ in range(2))
+        return in_turn(ours, usual, lambda: patch.object(Hidden, "by_onednn", lambda *_: False), rounds)
 
 
 def factors_against_whole(old_tasks: int, buffer_size: int, rounds: int) -> float:
@@ -164,7 +165,7 @@ def factors_against_whole(old_tasks: int, buffer_size: int, rounds: int) -> floa
 
     loops = []
     for _ in range(2):
-        model, dataset, _ = second_task("gem", FROZEN)
+        model, dataset, _ = second_task("gem", FROZEN, "--gamma 0.5")
         model.args.buffer_size = buffer_size
         model.buffer = type(model.buffer)(buffer_size)
         model.buffer.add_data(torch.rand(buffer_size, 1280), torch.randint(0, 2, (buffer_size,)),

@@ -87,22 +87,23 @@ def test_the_head_alone_learns_and_on_the_features_themselves(start: Start) -> N
     assert [tuple(p.shape) for p in linear.model.net.parameters()] == [(10, 1280), (10,)]
 
 
-@pytest.fixture(params=["MKL", "oneDNN"])
-def multiplied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products by either library, on any machine."""
-    if request.param == "oneDNN" and not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+@pytest.fixture
+def onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products by oneDNN on any machine that has it."""
+    if not hasattr(torch.ops.mkldnn, "_linear_pointwise") or not torch.backends.mkldnn.is_available():
         pytest.skip("this torch is built without oneDNN")
-    monkeypatch.setattr("backbone.pretrained.by_onednn", lambda: request.param == "oneDNN")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    monkeypatch.setattr("backbone.pretrained.of_amd", lambda: True)
 
 
-@pytest.mark.usefixtures("multiplied")
+@pytest.mark.usefixtures("onednn")
 @pytest.mark.parametrize("rows", [1, 64, 501])
-def test_products_are_exact_to_rounding(rows: int) -> None:
+def test_products_by_onednn_are_exact_to_rounding(rows: int) -> None:
     layer, x, change = Hidden(1280, 256, bias=False), torch.rand(rows, 1280), torch.randn(rows, 256)
-    assert layer.plain(x)
+    assert layer.by_onednn(x)
     found = layer(x)
     found.backward(change)
-    assert layer.weight.grad is not None and layer.weight.grad.is_contiguous()  # to be added up quickly
+    assert layer.weight.grad is not None
     exactly = x.double() @ layer.weight.double().T, change.double().T @ x.double()
     for value, exact in zip((found, layer.weight.grad), exactly, strict=True):
         assert (value - exact).norm() < 1e-6 * exact.norm()
@@ -110,7 +111,8 @@ def test_products_are_exact_to_rounding(rows: int) -> None:
         assert torch.equal(layer(x), found)
 
 
-def test_what_is_not_plain_is_torchs_own() -> None:
+@pytest.mark.usefixtures("onednn")
+def test_what_onednn_does_not_take_is_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, x = Hidden(20, 4, bias=False), torch.rand(6, 20)
     wanted = x.clone().requires_grad_()
     layer(wanted).sum().backward()
@@ -119,26 +121,23 @@ def test_what_is_not_plain_is_torchs_own() -> None:
         assert layer(x).dtype == torch.bfloat16
     assert layer.double()(x.double()).dtype == torch.float64
     assert layer.float()(x[:0]).shape == (0, 4) and layer(x[None]).shape == (1, 6, 4)
-
-
-@pytest.mark.skipif(not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch is built without oneDNN")
-def test_onednn_is_for_amds_processors_with_avx_512(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"vendor_id": "AuthenticAMD"}
-    monkeypatch.setattr(Path, "read_text", lambda _: f"vendor_id : {told['vendor_id']}")
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-
-    def chosen() -> bool:
-        pretrained.of_amd.cache_clear()
-        return pretrained.by_onednn()
-
-    assert chosen()
+    assert layer.by_onednn(x)
+    with monkeypatch.context() as intel:
+        intel.setattr("backbone.pretrained.of_amd", lambda: False)
+        assert not layer.by_onednn(x)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    assert not chosen()
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    told["vendor_id"] = "GenuineIntel"
-    assert not chosen()
-    monkeypatch.undo()
-    pretrained.of_amd.cache_clear()
+    assert not layer.by_onednn(x)
+    assert torch.equal(layer(x), torch.nn.functional.linear(x, layer.weight))
+
+
+@pytest.mark.parametrize(("vendor", "amd"), [("AuthenticAMD", True), ("GenuineIntel", False)])
+def test_whose_processor_it_is(vendor: str, amd: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read off /proc; elsewhere, what Python knows of it."""
+    monkeypatch.setattr(Path, "read_text", lambda _: f"processor : 0\nvendor_id : {vendor}\n")
+    assert pretrained.of_amd.__wrapped__() == amd
+    monkeypatch.setattr(Path, "read_text", lambda _: (tmp_path / "absent").read_bytes())
+    monkeypatch.setattr("platform.processor", lambda: f"Family 25 Model 1, {vendor}")
+    assert pretrained.of_amd.__wrapped__() == amd
 
 
 def test_a_last_batch_of_one_is_learned_from(start: Start) -> None:

@@ -59,36 +59,29 @@ class Pretrained(MammothBackbone):
 
 
 class Product(torch.autograd.Function):
-    """x W' of floats, and the gradient of W: most of a head's step. torch's own linear layer has that gradient
-    transposed, and so it is slow to add up where several passes learn in one step."""
+    """x W' by oneDNN, and the gradient of W: most of a head's step. torch gives products of floats to MKL, which leaves
+    half of AVX-512 unused on AMD's processors."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x)
-        return product(x, weight)
+        return onednn_product(x, weight)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
         (x,) = ctx.saved_tensors
-        return None, product(grad.t(), x.t())
+        return None, onednn_product(grad.t(), x.t())
 
 
-def product(a: Tensor, b: Tensor) -> Tensor:
+def onednn_product(a: Tensor, b: Tensor) -> Tensor:
     """a b', of matrices of floats."""
-    return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "") if by_onednn() else a @ b.t()
-
-
-def by_onednn() -> bool:
-    """Whether oneDNN is there and the faster one: MKL, which torch takes otherwise, leaves half of AVX-512 unused on
-    AMD's processors."""
-    return (of_amd() and torch.backends.cpu.get_cpu_capability() == "AVX512" and torch._C._get_mkldnn_enabled()
-            and hasattr(torch.ops.mkldnn, "_linear_pointwise"))
+    return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
 
 
 @cache
 def of_amd() -> bool:
-    """Whether the processor is AMD's."""
+    """Whether the processor is AMD's; on Intel's, MKL is the faster one."""
     try:
         return "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -99,12 +92,15 @@ class Hidden(nn.Linear):
     """A linear layer without bias, for features: their own gradient is not wanted."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return Product.apply(x, self.weight) if self.plain(x) else super().forward(x)
+        return Product.apply(x, self.weight) if self.by_onednn(x) else super().forward(x)
 
-    def plain(self, x: Tensor) -> bool:
-        """Whether `x` is what training gives a head on a CPU."""
-        return (x.dim() == 2 and x.dtype == self.weight.dtype == torch.float32 and x.device.type == "cpu" and len(x) > 0
-                and not x.requires_grad and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling())
+    def by_onednn(self, x: Tensor) -> bool:
+        """Whether oneDNN is there, is the faster one, and is given what it takes."""
+        return (of_amd() and x.dim() == 2 and x.dtype == self.weight.dtype == torch.float32 and x.device.type == "cpu"
+                and len(x) > 0 and not x.requires_grad and not torch.is_autocast_enabled("cpu")
+                and not torch.compiler.is_compiling()
+                and torch.backends.cpu.get_cpu_capability() == "AVX512" and torch._C._get_mkldnn_enabled()
+                and hasattr(torch.ops.mkldnn, "_linear_pointwise"))
 
 
 class Head(MammothBackbone):

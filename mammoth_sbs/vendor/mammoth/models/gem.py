@@ -70,9 +70,10 @@ class Gem(ReplayModel):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.grads_cs: list[Tensor] = []  # of each task that has ended, and of the stream: those of the last step
-        self.stored: Stored | None = None  # of a buffer of features
+        # of each task that has ended, and of the stream: those of the last step that wrote them out
+        self.grads_cs: list[Tensor] = []
         self.grads_da = torch.zeros(sum(p.numel() for p in self.net.parameters()), device=self.device)
+        self.stored: Stored | None = None  # of a buffer of features
 
     def end_task(self, dataset: ContinualDataset) -> None:
         fill_buffer(self.buffer, dataset, self.current_task, required_attributes=["examples", "labels", "task_labels"])
@@ -89,7 +90,7 @@ class Gem(ReplayModel):
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor,
                 epoch: int | None = None) -> float | Tensor:
         net: nn.Module = self.net
-        if not self.buffer.is_empty() and Factors.fit(net, self.buffer):
+        if 0 < len(self.buffer) <= self.args.buffer_size and Factors.fit(net, self.buffer):
             return self.observe_factors(net, inputs, labels)
         memories = self.memory_gradients()
         loss = self.loss(self.net(inputs), labels)
