@@ -35,7 +35,8 @@ def test_the_documents_tables_and_figures_come_out_of_the_committed_runs(tmp_pat
 
 
 FROZEN = REPO / "results" / "frozen_bars_cifar100_5_500"
-TINY, TEN = (REPO / "results" / f"frozen_bars_{name}" for name in ("tinyimg_10", "cifar10_5"))
+TWENTY, TINY, TEN = (REPO / "results" / f"frozen_bars_{name}"
+                     for name in ("cifar100_20_500", "tinyimg_10", "cifar10_5"))
 SCRATCH, FIRST = REPO / "results" / "small_following", [("second_task", "off")]
 SCRATCH_TITLE = "Networks from scratch: CIFAR-100-2"
 CHOSEN = "SBS q=0 s=0.4"
@@ -67,8 +68,9 @@ def test_the_chart_on_a_frozen_network_comes_out_of_the_committed_runs(tmp_path:
 
 
 @pytest.mark.parametrize(("results", "figures", "chart", "methods", "seeds"), [
+    (TWENTY, "cifar100_20", "CIFAR-100-20", 8, range(100, 104)),
     (TINY, "tinyimg", "TinyImageNet-10", 4, range(100, 106)), (TEN, "cifar10", "CIFAR-10-5", 8, range(100, 110))])
-def test_the_charts_of_tiny_imagenet_and_cifar10_come_out_of_the_committed_runs(
+def test_the_charts_of_further_data_sets_come_out_of_the_committed_runs(
         results: Path, figures: str, chart: str, methods: int, seeds: range, tmp_path: Path) -> None:
     """docs/evidence.md has their means and what is ahead of uniform."""
     runs = load([results])
@@ -89,6 +91,25 @@ def test_what_is_said_of_tiny_imagenet_comes_out_of_the_committed_runs() -> None
                   for setting in ("task_il", "class_il"))
     assert all(change.mean > 2 * change.error for change in both.values())  # "ahead ... for all four"
     assert task["DER"].mean < -2 * task["DER"].error and task[POOLED].mean < 2 * task[POOLED].error
+
+
+def test_what_is_said_of_twenty_tasks_comes_out_of_the_committed_runs() -> None:
+    """Which methods are ahead of uniform by two standard errors, and that none is behind by as much."""
+    document = " ".join((REPO / "docs" / "evidence.md").read_text(encoding="utf-8").split())
+    section = document[document.index("## CIFAR-100 in 20 tasks") : document.index("## Tiny ImageNet: four methods")]
+    for arm in (CHOSEN, "SBS-fix"):
+        counts, unsure = [], []
+        for setting in ("task_il", "class_il"):
+            found = compare(collect(load([TWENTY]), Measure(setting))["CIFAR-100-20"], arm, "uniform")
+            ahead = {name for name, it in found.items() if it.mean > 2 * (it.error or 0)}
+            assert all(it.mean > -2 * (it.error or 0) for it in found.values()) and POOLED in ahead
+            counts.append(NUMBERS[len(ahead) - 1])
+            unsure.append(", ".join(name for name in found if name not in ahead))
+        assert f"{counts[0]} of eight methods in Task-IL (not {unsure[0]}) and {counts[1]} in Class-IL " \
+               f"(not {unsure[1]})" in section
+    runs = load([TWENTY])
+    speeds = [task["speed_mean"] for run in runs if run.arm == CHOSEN for task in run.record["sbs"]["tasks"]]
+    assert f"learning speed is {fmean(speeds):.2f} on average" in section
 
 
 def test_readmes_block_comes_out_of_the_committed_runs() -> None:
@@ -152,7 +173,7 @@ def test_the_summary_comes_out_of_the_committed_runs() -> None:
     summary = document[: document.index("\n## ")]
     bars = {arm: [compare(collect(load([FROZEN]), measure)["CIFAR-100-5"], arm, "uniform")[POOLED]
                   for measure in measures("final")] for arm in (CHOSEN, "SBS-fix")}
-    for results, chart in ((TINY, "TinyImageNet-10"), (TEN, "CIFAR-10-5")):
+    for results, chart in ((TWENTY, "CIFAR-100-20"), (TINY, "TinyImageNet-10"), (TEN, "CIFAR-10-5")):
         bars[chart] = [compare(collect(load([results]), measure)[chart], CHOSEN, "uniform")[POOLED]
                        for measure in measures("final")]
     maps = {size: load([REPO / "results" / f"frozen_heatmap_cifar100_2_{size}"]) for size in ("1k", "10k")}
@@ -164,7 +185,7 @@ def test_the_summary_comes_out_of_the_committed_runs() -> None:
             bars[name].append(paired(surface[pair], surface[0.0, 0.0]))
     small = collect(load([REPO / "results" / "small_bars_cifar10_5"]), Measure("task_il"))["CIFAR-10-5"]
     rows = [line for line in summary.splitlines() if line.startswith("|")][2:]
-    assert len(rows) == 9
+    assert len(rows) == 10
     for row, found in zip(rows, bars.values(), strict=False):
         assert row.endswith("| " + " | ".join(change.text(sign=True) for change in found) + " |")
     assert f"| {compare(small, 'SBS', 'uniform')[POOLED].text(sign=True)} |" in rows[-1]
@@ -252,7 +273,8 @@ def test_the_table_of_balanced_buffers_comes_out_of_the_committed_runs() -> None
 
 def test_the_table_of_other_metrics_comes_out_of_the_committed_runs() -> None:
     document = (REPO / "docs" / "evidence.md").read_text(encoding="utf-8")
-    for results, chart in ((FROZEN, "CIFAR-100-5"), (TINY, "TinyImageNet-10"), (TEN, "CIFAR-10-5")):
+    for results, chart in ((FROZEN, "CIFAR-100-5"), (TWENTY, "CIFAR-100-20"), (TINY, "TinyImageNet-10"),
+                           (TEN, "CIFAR-10-5")):
         runs = load([results])
         cells = [compare(collect(runs, measure)[chart], CHOSEN, "uniform")[POOLED].text(sign=True)
                  for metric in ("final", "average_incremental", "forgetting") for measure in measures(metric)]
