@@ -78,7 +78,7 @@ class SpeedSampled(Recorded):
         if args.buffer_size < self.n_tasks:
             raise UserError(f"--buffer_size {args.buffer_size}: too small for a share of {self.n_tasks} tasks each; "
                             f"give at least {self.n_tasks}")
-        if args.n_epochs == 1 and "speed" in self.sampler.needs:
+        if args.n_epochs == 1 and "speed" in self.sampler.needs and args.sbs_score == "speed":
             warn("with --n_epochs 1 learning speed is 0 or 1 and cannot rank examples (the paper's limitation); give "
                  "more epochs")
         self.generator = torch.Generator().manual_seed((args.seed or 0) ^ 0x5B5)

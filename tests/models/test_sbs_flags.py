@@ -36,8 +36,9 @@ def test_what_is_printed(start: Start, capsys: pytest.CaptureFixture) -> None:
     assert out.count("cannot rank examples") == 1  # one epoch: one warning
     assert "SBS task 1: 40 examples" in out
     assert "left out 8 quickest and 8 slowest" in out and "10 stored" in out
-    it = start("derpp_sbs", f"{SMALL} --stop_after 1")
-    assert "cannot rank" not in capsys.readouterr().out
+    for other in (f"{SMALL} --stop_after 1", "--n_epochs 1 --sbs-score margin"):  # a margin can
+        start("derpp_sbs", other)
+        assert "cannot rank" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("flags", "says"), [

@@ -22,6 +22,7 @@ from mammoth_sbs.watch import say, warn  # noqa: E402
 import datasets  # noqa: E402
 from backbone import REGISTERED_BACKBONES, backbone_flags, get_backbone, known_backbone  # noqa: E402
 from backbone.pretrained import digest_of_weights  # noqa: E402
+from datasets.utils.content import name_content  # noqa: E402
 from datasets.utils.continual_dataset import ContinualDataset  # noqa: E402
 from datasets.utils.streams import add_stream_flags  # noqa: E402
 from models import add_models, get_model, get_model_names  # noqa: E402
@@ -191,6 +192,7 @@ def parse_args(cmd: list[str] | None = None) -> argparse.Namespace:
     args.backbone = known_backbone(args.backbone)
     if getattr(args, "weights", None):  # wherever the file lies
         args.weights_code = digest_of_weights(args)[:12]
+    name_content(args)
     if args.lr_scheduler == "None":
         args.lr_scheduler = None
     if args.lr_scheduler == "multisteplr" and not args.lr_milestones:

@@ -125,3 +125,18 @@ def test_online_is_a_preset_and_typed_flags_win() -> None:
 def test_every_stream_is_learned(run: Callable, flags: str) -> None:
     out = run("derpp_sbs", f"--sampler stream-speed --train_per_class 40 --batch_size 8 {flags} --n_epochs 1")
     assert len(out["results"]["class_il"]["matrix"]) == 5 and out["results"]["class_il"]["final"] > 15
+
+
+def test_rare_classes_may_have_less_than_a_batch(start: Callable) -> None:
+    with pytest.raises(UserError, match="--drop_last 1: with --imbalance"):
+        start("er", "--imbalance 100 --drop_last 1")
+
+
+def test_who_measures_nothing_on_the_way_is_told(start: Callable, capsys: pytest.CaptureFixture) -> None:
+    from utils.training import train
+
+    for every, told in ((1000, 1), (2, 0)):
+        it = start("sgd", f"--eval_steps {every} --train_per_class 20 --stop_after 2 --n_epochs 1 --disable_log 1")
+        train(it.model, it.dataset, it.args)
+        shown = "".join(capsys.readouterr())
+        assert shown.count(f"--eval_steps {every}: the first task has") == told

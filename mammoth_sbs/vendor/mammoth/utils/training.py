@@ -41,6 +41,9 @@ def train_task(model: ContinualModel, dataset: ContinualDataset, args: Namespace
     steps = min(len(loader), model.get_debug_iters()) if args.debug_mode else len(loader)
     title = title or f"Task {model.current_task + 1}/{dataset.N_TASKS}"
     first = run.begin_training(loader, scheduler) if run is not None else 0
+    if during is not None and not model.current_task and args.eval_steps and args.eval_steps > args.n_epochs * steps:
+        warn(f"--eval_steps {args.eval_steps}: the first task has {args.n_epochs * steps} steps, so nothing is "
+             "measured on the way; give less")
     progress = Progress(title, args.n_epochs * steps, args.non_verbose, note, first * steps)
     losses: Any = math.nan
     known = math.nan  # the loss that was looked at last

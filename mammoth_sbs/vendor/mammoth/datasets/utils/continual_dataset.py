@@ -222,6 +222,9 @@ class ContinualDataset:
         if args.batch_size > counts.sum():
             raise UserError(f"--batch_size {args.batch_size}: there are {counts.sum()} images to train on in all; give "
                             "at most that")
+        if args.drop_last and args.imbalance:
+            raise UserError("--drop_last 1: with --imbalance a task of rare classes may have less than a batch; leave "
+                            "it out")
         smallest = counts.reshape(1 if self.domains else self.N_TASKS, -1).sum(1).min()
         if args.drop_last and args.batch_size > smallest:
             raise UserError(f"--drop_last 1: a task has {smallest} images, less than a batch; give --batch_size "
