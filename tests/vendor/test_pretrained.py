@@ -364,6 +364,33 @@ def test_weights_of_timm_come_from_a_file(start: Start, timm: Any, tmp_path: Pat
     assert it.dataset.get_normalization_transform().mean == tuple(config["mean"])
 
 
+def test_features_are_as_long_as_the_network_makes_them(start: Start, timm: Any, tmp_path: Path) -> None:
+    """Some of timm's have a layer behind those that `num_features` counts."""
+    net = saved(timm, "mobilenetv3_small_050", tmp_path / "w.pth")
+    flags = f"--backbone timm:mobilenetv3_small_050 --weights {tmp_path / 'w.pth'} --image_size 32"
+    it = start("er", flags)
+    assert it.model.net.classifier.in_features == net.head_hidden_size != net.num_features
+    assert it.model.net.training and it.model.net(torch.rand(2, 3, 32, 32)).shape == (2, 10)
+    trunk = build_trunk(it.args)
+    assert trunk.dim == net.head_hidden_size and trunk.body.training
+    buffers = {name: value for name, value in trunk.body.named_buffers() if name in net.state_dict()}
+    assert buffers and all(torch.equal(value, net.state_dict()[name]) for name, value in buffers.items())
+
+
+def test_trying_a_network_out_changes_nothing(timm: Any) -> None:
+    net = timm.create_model("test_resnet", num_classes=0)
+    before, state = {name: value.clone() for name, value in net.state_dict().items()}, torch.get_rng_state()
+    assert pretrained.width(net, 32) == 96 and net.training
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["inception_v3", "crossvit_9_240"])
+def test_a_network_that_gives_no_features_at_this_size_says_so(start: Start, timm: Any, name: str) -> None:
+    with pytest.raises(UserError, match=rf"--backbone timm:{name} --image_size 64: cannot be used \(.*give another"):
+        start("er", f"--backbone timm:{name}")
+
+
 def test_a_frozen_network_of_timm(run: Callable[..., dict], timm: Any, tmp_path: Path) -> None:
     saved(timm, "test_resnet", tmp_path / "w.pth")
     words = f"--backbone timm:test_resnet --weights {tmp_path / 'w.pth'} --frozen 1 --image_size 32 --n_tasks 2"

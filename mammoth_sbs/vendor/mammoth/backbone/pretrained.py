@@ -229,7 +229,22 @@ def timm_trunk(name: str, pretrained: bool, file: Path | None, size: int) -> Tru
                             "file that you have: --weights FILE") from None
         raise UserError(f"--backbone {TIMM}{name} --image_size {size}: cannot be built ({reason(e)}); give another "
                         "size") from None
-    return Trunk(net, net.num_features, size)
+    try:
+        return Trunk(net, width(net, size), size)
+    except Exception as e:  # of pictures too small for it, or of features that are no vector
+        raise UserError(f"--backbone {TIMM}{name} --image_size {size}: cannot be used ({reason(e)}); give another "
+                        "size, or another network") from None
+
+
+@torch.no_grad()
+def width(net: nn.Module, size: int) -> int:
+    """The length of a network's features, tried out: timm's `num_features` is not that of all of its networks."""
+    training = net.training
+    try:
+        _, dim = Trunk(net.eval(), 0, size)(torch.zeros(1, 3, size, size)).shape
+    finally:
+        net.train(training)
+    return dim
 
 
 def normalization(args: Namespace) -> tuple[Channels, Channels]:
