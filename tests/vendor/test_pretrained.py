@@ -168,6 +168,23 @@ def changed_weights() -> Path:
     return file
 
 
+def test_the_classifier_of_a_file_does_not_matter(start: Start, tmp_path: Path) -> None:
+    """It may be for other classes, or not be there; every layer of the trunk must."""
+    given = torch.load(changed_weights(), weights_only=True)
+    trunk = {name: value for name, value in given.items() if not name.startswith("_fc.")}
+    tuned = {**trunk, "_fc.weight": torch.zeros(10, 1280), "_fc.bias": torch.zeros(10)}
+    for state in (trunk, tuned, {f"module.{name}": value for name, value in tuned.items()}, {"state_dict": tuned}):
+        torch.save(state, tmp_path / "w.pth")
+        net = start("er", f"--backbone efficientnet-lite0 --weights {tmp_path / 'w.pth'}").model.net
+        found = net.trunk.body.net.state_dict()
+        assert len(found) == len(trunk) and all(torch.equal(found[name], trunk[name]) for name in trunk)
+    for wrong in ({name: trunk[name] for name in trunk if name != "_conv_stem.weight"},
+                  {**trunk, "_conv_stem.weight": torch.zeros(2, 3, 3, 3)}):
+        torch.save(wrong, tmp_path / "w.pth")
+        with pytest.raises(UserError, match="w.pth: not the weights of efficientnet-lite0"):
+            start("er", f"--backbone efficientnet-lite0 --weights {tmp_path / 'w.pth'}")
+
+
 def test_the_run_that_computes_them_has_the_numbers_of_those_that_find_them(start: Start, tmp_path: Path,
                                                                              monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAMMOTH_SBS_CACHE", str(tmp_path / "cache"))
@@ -346,7 +363,8 @@ def timm() -> Any:
 def saved(timm: Any, name: str, file: Path, inside: bool = False) -> Any:
     """A network of timm with random weights, as its user may have left it on disk."""
     net = timm.create_model(name).eval()
-    torch.save({"state_dict": net.state_dict()} if inside else net.state_dict(), file)
+    parallel = {f"module.{key}": value for key, value in net.state_dict().items()}
+    torch.save({"state_dict": parallel} if inside else net.state_dict(), file)
     return net
 
 
