@@ -351,6 +351,33 @@ def test_not_frozen_the_trunk_learns_too(start: Start) -> None:
     assert not torch.equal(stem, before)
 
 
+@pytest.mark.parametrize("name", ["efficientnet-lite0", "timm:test_resnet"])
+def test_grey_images_have_three_channels_for_a_trunk_without_weights(run: Callable[..., dict], start: Start,
+                                                                     name: str) -> None:
+    if name.startswith("timm:"):
+        import_torchvision()
+        pytest.importorskip("timm", reason="pip install 'mammoth-sbs[timm]'")
+    few = "--train_per_class 4 --test_per_class 2 --n_epochs 1 --batch_size 8 --buffer_size 8 --stop_after 2"
+    done = run("er_sbs", f"--backbone {name} --image_size 32 {few}")
+    assert done["model"].buffer.examples.shape[1] == 1, "stored are the images themselves"
+    it = start("er", f"--backbone {name} --image_size 32")
+    images = torch.from_numpy(it.dataset.source.test.images[:3])
+    seen, usual = (each.dataset.get_normalization_transform()(images) for each in (it, start("er")))
+    assert usual.shape[1] == 1 and torch.equal(seen, usual.expand_as(seen)) and seen.shape[1] == 3
+    assert torch.equal(it.dataset.get_denormalization_transform()(usual), start("er").dataset
+                       .get_denormalization_transform()(usual).expand_as(seen))
+
+
+def test_pictures_are_not_augmented_in_vain(start: Start, tmp_path: Path) -> None:
+    """Features have no edges: a flag that would do nothing is refused, before they are computed."""
+    np.savez(tmp_path / "own.npz", images=few().train.images[:40, 0], labels=few().train.labels[:40] % 2)
+    flags = f"--data {tmp_path / 'own.npz'} --batch_size 4 --buffer_size 8"
+    with pytest.raises(UserError, match="--augment crop-flip: it changes pictures, and --frozen 1 keeps features only"):
+        start("er", f"{flags} {FROZEN} --augment crop-flip", "seq-folder")
+    assert start("er", f"{flags} {FROZEN}", "seq-folder").dataset.input_shape == (1280,)
+    assert start("er", f"{flags} {TRUNK} --augment crop-flip", "seq-folder").dataset.FLIP
+
+
 # ---- timm
 
 
