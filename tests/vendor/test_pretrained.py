@@ -264,10 +264,13 @@ def test_a_run_goes_on_from_a_checkpoint_with_the_same_numbers(run: Callable[...
     assert rest["results"]["class_il"]["matrix"] == whole["results"]["class_il"]["matrix"]
 
 
-def test_from_python(tmp_path: Path) -> None:
+def test_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """It prints nothing, also if it is the one that computes them."""
+    monkeypatch.setenv("MAMMOTH_SBS_CACHE", str(tmp_path / "cache"))
     words = dict(zip((w.lstrip("-") for w in SHORT.split()[::2]), SHORT.split()[1::2], strict=True))
     result = train(model="er_sbs", dataset="seq-digits", buffer_size=20, seed=0, **words)
     assert result.matrix.shape == (2, 2) and result.model.buffer.examples.shape == (20, 1280)
+    assert [*(tmp_path / "cache").glob("features-*")] and capfd.readouterr() == ("", "")
 
 
 def test_turned_features_are_what_the_trunk_says_of_turned_images(start: Start) -> None:
