@@ -371,6 +371,16 @@ def test_grey_images_have_three_channels_for_a_trunk_without_weights(run: Callab
                        .get_denormalization_transform()(usual).expand_as(seen))
 
 
+@pytest.mark.parametrize(("flags", "size"), [
+    (f"{TRUNK.replace('32', '80')}", 80), (f"{TRUNK.replace('32', '80')} --size 16", 16), (TRUNK, 64),
+    ("--backbone efficientnet-lite0 --image_size 80", 64), ("--backbone mnistmlp", 64)])
+def test_photographs_are_as_large_as_the_trunk_sees_them(start: Start, tmp_path: Path, flags: str, size: int) -> None:
+    images = np.kron(few().train.images[:40, 0], np.ones((1, 24, 24), np.uint8))
+    np.savez(tmp_path / "own.npz", images=images, labels=few().train.labels[:40] % 2)
+    words = f"--data {tmp_path / 'own.npz'} --batch_size 4 --buffer_size 8 {flags}"
+    assert start("er", words, "seq-folder").dataset.input_shape == (1, size, size)
+
+
 def test_pictures_are_not_augmented_in_vain(start: Start, tmp_path: Path) -> None:
     """Features have no edges: a flag that would do nothing is refused, before they are computed."""
     np.savez(tmp_path / "own.npz", images=few().train.images[:40, 0], labels=few().train.labels[:40] % 2)
