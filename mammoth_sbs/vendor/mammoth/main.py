@@ -211,7 +211,7 @@ def parse_args(cmd: list[str] | None = None) -> argparse.Namespace:
         raise UserError("--optim_nesterov 1 needs --optim_mom above 0")
     if getattr(args, "minibatch_size", 0) is None:
         args.minibatch_size = args.batch_size
-    if getattr(args, "size", 0) is None and (getattr(args, "pretrained", 0) or getattr(args, "weights", None)) \
+    if getattr(args, "size", 0) is None and (getattr(args, "pretrained", False) or getattr(args, "weights", None)) \
             and args.image_size > OTHERWISE:  # the trunk is to see the pictures, not what is left of them
         args.size = min(args.image_size, 512)  # the largest that --size takes
     if args.seed is None:  # drawn, so that even this run can be repeated
