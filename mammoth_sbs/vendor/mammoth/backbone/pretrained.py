@@ -185,6 +185,12 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     return {name.removeprefix("module."): value for name, value in state.items()}
 
 
+def has_trunk(args: Namespace) -> bool:
+    """Whether the network is one of these; a method may have a flag --pretrained of its own."""
+    name = getattr(args, "backbone", None) or ""
+    return name == LITE or name.startswith(TIMM)
+
+
 def build_trunk(args: Namespace) -> Trunk:
     """The trunk that `args` asks for, with its weights."""
     file = weights_file(args)

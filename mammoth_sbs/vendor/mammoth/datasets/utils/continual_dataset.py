@@ -139,8 +139,7 @@ class ContinualDataset:
         if self.frozen and getattr(args, "augment", "none") != "none":
             raise UserError(f"--augment {args.augment}: it changes pictures, and --frozen 1 keeps features only; leave "
                             "one of the two out")
-        if hasattr(args, "pretrained"):
-            self.use_trunk(args)
+        self.use_trunk(args)
         found = len(self.source.classes)
         if args.max_classes is not None and not 1 < args.max_classes <= found:
             raise UserError(f"--max_classes {args.max_classes}: {self.NAME} has {found} classes; give 2 to {found}")
@@ -172,8 +171,10 @@ class ContinualDataset:
 
     def use_trunk(self, args: Namespace) -> None:
         """For a trunk: images as its weights saw them, if it has any, in three channels; frozen, its features."""
-        from backbone.pretrained import normalization  # which imports this package
+        from backbone.pretrained import has_trunk, normalization  # which imports this package
 
+        if not has_trunk(args):
+            return
         if self.frozen or args.pretrained or args.weights:
             self.MEAN, self.STD = normalization(args)
         elif self.source.train.images.shape[1] == 1:  # normalised per channel, they have as many as these numbers
