@@ -2,7 +2,8 @@
 
 import warnings
 
-warnings.filterwarnings("ignore")  # Avalanche's, about its next version
+warnings.filterwarnings("ignore")
+warnings.showwarning = lambda *_, **__: None  # Avalanche's, about its next version, which no filter keeps away
 
 import torch  # noqa: E402
 from sklearn.datasets import load_digits  # noqa: E402

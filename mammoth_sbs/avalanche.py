@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from mammoth_sbs.core.band import SpeedBand, nearest_first
-from mammoth_sbs.core.samplers import Sampler, Task, get_sampler
+from mammoth_sbs.core.samplers import Sampler, Task, get_sampler, sampler_names
 from mammoth_sbs.core.speed import LearningSpeed
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.packages import import_torchvision
@@ -43,6 +43,7 @@ except ModuleNotFoundError as e:
 
 __all__ = ["SampledBuffer", "SpeedPlugin", "SpeedSelection"]
 
+KNOWN = {"speed", "features", "logits", "losses"}  # of an experience's examples, for samplers
 ID, PLACE = "sbs_id", "sbs_place"  # data attributes: known for good, and in what is trained on now
 
 
@@ -92,7 +93,8 @@ class SpeedPlugin(SupervisedPlugin):
     def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         if PLACE not in strategy.adapted_dataset._data_attributes:
             raise UserError("SpeedPlugin: another plugin has replaced the data to be trained on; name SpeedPlugin "
-                            "after it in plugins=[...]")
+                            "after it in plugins=[...], or, if the strategy puts its own last, as GDumb does, leave it "
+                            "out there and say strategy.plugins.append(speed)")
 
     def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
         if not isinstance(strategy.dataloader, WithoutPlaces):
@@ -172,6 +174,7 @@ def ids_of(data: AvalancheDataset) -> Tensor:
     """The examples' ids."""
     if not hasattr(data, ID):
         raise UserError("these examples were not numbered by a SpeedPlugin; name it in the strategy's plugins=[...], "
+                        "ask about the very experience that was trained on (train_stream[i] is a new one each time), "
                         "and use no plugin that trains on examples which are of no experience")
     return torch.tensor(list(getattr(data, ID)), dtype=torch.int64)
 
@@ -202,6 +205,11 @@ class SampledBuffer(ExemplarsBuffer):
                             f"experience, of max_size {max_size}; for a ParametricBuffer there is SpeedSelection")
         self.speed, self.layer = speed, layer
         self.sampler = get_sampler(sampler) if isinstance(sampler, str) else sampler
+        unknown = sorted(self.sampler.needs - KNOWN)
+        if unknown:
+            fit = [name for name in sampler_names() if get_sampler(name).needs <= KNOWN]
+            raise UserError(f"SampledBuffer: the sampler {self.sampler.name} needs {', '.join(unknown)}, which is not "
+                            f"known in Avalanche; take one of {', '.join(fit)}")
         self.generator = torch.Generator().manual_seed(seed)
         self.chosen = torch.zeros(0, dtype=torch.int64)  # of the last experience, places in its data set
 

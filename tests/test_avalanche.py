@@ -29,7 +29,7 @@ with warnings.catch_warnings():
         ParametricBuffer,
         ReservoirSamplingBuffer,
     )
-    from avalanche.training.supervised import DER, Naive
+    from avalanche.training.supervised import DER, GDumb, Naive
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Avalanche warns of its own future
 CLASSES, EACH, SIZE, EPOCHS = 6, 20, 24, 3
@@ -208,6 +208,18 @@ def test_gdumb_keeps_the_band_of_what_it_was_trained_on() -> None:
     assert not speed.of(plugin.storage_policy.buffer).isnan().any()
 
 
+def test_avalanches_own_gdumb_takes_the_plugin_later() -> None:
+    """Its plugin comes behind those that it is given."""
+    speed = SpeedPlugin()
+    it = strategy([], GDumb, mem_size=SIZE, criterion=nn.CrossEntropyLoss())
+    it.plugins.append(speed)
+    learn(it, benchmark().train_stream[:2])
+    assert len(speed.ids) == SIZE and not speed.known[speed.ids].isnan().any()
+    with pytest.raises(UserError, match="as GDumb does"):
+        it = strategy([SpeedPlugin()], GDumb, mem_size=SIZE, criterion=nn.CrossEntropyLoss())
+        learn(it, benchmark().train_stream[:1])
+
+
 def test_a_run_goes_on_from_avalanches_checkpoint(tmp_path: Path) -> None:
     def fresh() -> tuple[Any, SampledBuffer]:
         speed = SpeedPlugin()
@@ -234,7 +246,7 @@ def test_mistakes_end_in_one_line() -> None:
     stream, speed = benchmark().train_stream, SpeedPlugin()
     with pytest.raises(UserError, match=r"not numbered by a SpeedPlugin; name it in the strategy's plugins"):
         learn(strategy([ReplayPlugin(SIZE, storage_policy=SampledBuffer(SIZE, speed))]), stream[:1])
-    with pytest.raises(UserError, match="name SpeedPlugin after it"):
+    with pytest.raises(UserError, match="name SpeedPlugin after it.* strategy.plugins.append"):
         learn(strategy([speed, GDumbPlugin(SIZE)]), stream[:1])
     plugin = GDumbPlugin(SIZE)
     plugin.storage_policy = SampledBuffer(SIZE, speed, policy=ClassBalancedBuffer(SIZE))
@@ -246,12 +258,21 @@ def test_mistakes_end_in_one_line() -> None:
     with pytest.raises(UserError, match="no layer nowhere; give layer="):
         buffer = SampledBuffer(SIZE, speed, "herding", layer="nowhere")
         learn(strategy([ReplayPlugin(SIZE, storage_policy=buffer), speed]), stream[:1])
+    with pytest.raises(UserError, match="sampler rainbow needs uncertainty, .*; take one of speed, uniform, .*gss"):
+        SampledBuffer(SIZE, speed, "rainbow")
+    experience = stream[0]
+    learn(strategy([speed]), [experience])
+    assert not speed.of(experience.dataset).isnan().any()
+    with pytest.raises(UserError, match="the very experience that was trained on"):
+        speed.of(stream[0].dataset)
     with pytest.raises(UserError, match="scope 'all'"):
         SpeedPlugin("all")
 
 
 def test_the_example_prints_what_the_documentation_shows(capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(REPO / "examples" / "avalanche_replay.py"), run_name="__main__")
+    with warnings.catch_warnings(record=True) as warned:
+        runpy.run_path(str(REPO / "examples" / "avalanche_replay.py"), run_name="__main__")
+    assert not warned, "nothing else is on the screen"
     printed = capsys.readouterr().out
     shown = (REPO / "docs" / "avalanche.md").read_text(encoding="utf-8")
     for line in printed.splitlines():  # numbers may differ in their last digit between machines

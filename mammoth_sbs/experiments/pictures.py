@@ -18,7 +18,8 @@ def test_pictures(args: dict[str, Any], base_path: str, places: np.ndarray) -> t
     from datasets.utils.sources import load
 
     if args["dataset"] == "seq-folder":
-        source = load_own(Options(*(args[name] for name in vars(Options("")))), base_path, print)[1]
+        usual = vars(Options(""))  # a record leaves out flags that are unset
+        source = load_own(Options(**{name: args.get(name, usual[name]) for name in usual}), base_path, print)[1]
         source = source._replace(classes=[name.replace(BETWEEN, "/") for name in source.classes])
     else:
         source = load(datasets.get_dataset_names()[args["dataset"]].SOURCE, base_path)

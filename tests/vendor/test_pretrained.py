@@ -168,6 +168,23 @@ def changed_weights() -> Path:
     return file
 
 
+def test_the_classifier_of_a_file_does_not_matter(start: Start, tmp_path: Path) -> None:
+    """It may be for other classes, or not be there; every layer of the trunk must."""
+    given = torch.load(changed_weights(), weights_only=True)
+    trunk = {name: value for name, value in given.items() if not name.startswith("_fc.")}
+    tuned = {**trunk, "_fc.weight": torch.zeros(10, 1280), "_fc.bias": torch.zeros(10)}
+    for state in (trunk, tuned, {f"module.{name}": value for name, value in tuned.items()}, {"state_dict": tuned}):
+        torch.save(state, tmp_path / "w.pth")
+        net = start("er", f"--backbone efficientnet-lite0 --weights {tmp_path / 'w.pth'}").model.net
+        found = net.trunk.body.net.state_dict()
+        assert len(found) == len(trunk) and all(torch.equal(found[name], trunk[name]) for name in trunk)
+    for wrong in ({name: trunk[name] for name in trunk if name != "_conv_stem.weight"},
+                  {**trunk, "_conv_stem.weight": torch.zeros(2, 3, 3, 3)}):
+        torch.save(wrong, tmp_path / "w.pth")
+        with pytest.raises(UserError, match="w.pth: not the weights of efficientnet-lite0"):
+            start("er", f"--backbone efficientnet-lite0 --weights {tmp_path / 'w.pth'}")
+
+
 def test_the_run_that_computes_them_has_the_numbers_of_those_that_find_them(start: Start, tmp_path: Path,
                                                                              monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAMMOTH_SBS_CACHE", str(tmp_path / "cache"))
@@ -247,10 +264,13 @@ def test_a_run_goes_on_from_a_checkpoint_with_the_same_numbers(run: Callable[...
     assert rest["results"]["class_il"]["matrix"] == whole["results"]["class_il"]["matrix"]
 
 
-def test_from_python(tmp_path: Path) -> None:
+def test_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """It prints nothing, also if it is the one that computes them."""
+    monkeypatch.setenv("MAMMOTH_SBS_CACHE", str(tmp_path / "cache"))
     words = dict(zip((w.lstrip("-") for w in SHORT.split()[::2]), SHORT.split()[1::2], strict=True))
     result = train(model="er_sbs", dataset="seq-digits", buffer_size=20, seed=0, **words)
     assert result.matrix.shape == (2, 2) and result.model.buffer.examples.shape == (20, 1280)
+    assert [*(tmp_path / "cache").glob("features-*")] and capfd.readouterr() == ("", "")
 
 
 def test_turned_features_are_what_the_trunk_says_of_turned_images(start: Start) -> None:
@@ -334,6 +354,43 @@ def test_not_frozen_the_trunk_learns_too(start: Start) -> None:
     assert not torch.equal(stem, before)
 
 
+@pytest.mark.parametrize("name", ["efficientnet-lite0", "timm:test_resnet"])
+def test_grey_images_have_three_channels_for_a_trunk_without_weights(run: Callable[..., dict], start: Start,
+                                                                     name: str) -> None:
+    if name.startswith("timm:"):
+        import_torchvision()
+        pytest.importorskip("timm", reason="pip install 'mammoth-sbs[timm]'")
+    few = "--train_per_class 4 --test_per_class 2 --n_epochs 1 --batch_size 8 --buffer_size 8 --stop_after 2"
+    done = run("er_sbs", f"--backbone {name} --image_size 32 {few}")
+    assert done["model"].buffer.examples.shape[1] == 1, "stored are the images themselves"
+    it = start("er", f"--backbone {name} --image_size 32")
+    images = torch.from_numpy(it.dataset.source.test.images[:3])
+    seen, usual = (each.dataset.get_normalization_transform()(images) for each in (it, start("er")))
+    assert usual.shape[1] == 1 and torch.equal(seen, usual.expand_as(seen)) and seen.shape[1] == 3
+    assert torch.equal(it.dataset.get_denormalization_transform()(usual), start("er").dataset
+                       .get_denormalization_transform()(usual).expand_as(seen))
+
+
+@pytest.mark.parametrize(("flags", "size"), [
+    (f"{TRUNK.replace('32', '80')}", 80), (f"{TRUNK.replace('32', '80')} --size 16", 16), (TRUNK, 64),
+    ("--backbone efficientnet-lite0 --image_size 80", 64), ("--backbone mnistmlp", 64)])
+def test_photographs_are_as_large_as_the_trunk_sees_them(start: Start, tmp_path: Path, flags: str, size: int) -> None:
+    images = np.kron(few().train.images[:40, 0], np.ones((1, 24, 24), np.uint8))
+    np.savez(tmp_path / "own.npz", images=images, labels=few().train.labels[:40] % 2)
+    words = f"--data {tmp_path / 'own.npz'} --batch_size 4 --buffer_size 8 {flags}"
+    assert start("er", words, "seq-folder").dataset.input_shape == (1, size, size)
+
+
+def test_pictures_are_not_augmented_in_vain(start: Start, tmp_path: Path) -> None:
+    """Features have no edges: a flag that would do nothing is refused, before they are computed."""
+    np.savez(tmp_path / "own.npz", images=few().train.images[:40, 0], labels=few().train.labels[:40] % 2)
+    flags = f"--data {tmp_path / 'own.npz'} --batch_size 4 --buffer_size 8"
+    with pytest.raises(UserError, match="--augment crop-flip: it changes pictures, and --frozen 1 keeps features only"):
+        start("er", f"{flags} {FROZEN} --augment crop-flip", "seq-folder")
+    assert start("er", f"{flags} {FROZEN}", "seq-folder").dataset.input_shape == (1280,)
+    assert start("er", f"{flags} {TRUNK} --augment crop-flip", "seq-folder").dataset.FLIP
+
+
 # ---- timm
 
 
@@ -346,7 +403,8 @@ def timm() -> Any:
 def saved(timm: Any, name: str, file: Path, inside: bool = False) -> Any:
     """A network of timm with random weights, as its user may have left it on disk."""
     net = timm.create_model(name).eval()
-    torch.save({"state_dict": net.state_dict()} if inside else net.state_dict(), file)
+    parallel = {f"module.{key}": value for key, value in net.state_dict().items()}
+    torch.save({"state_dict": parallel} if inside else net.state_dict(), file)
     return net
 
 
@@ -362,6 +420,33 @@ def test_weights_of_timm_come_from_a_file(start: Start, timm: Any, tmp_path: Pat
         assert it.model.net.trunk(torch.rand(2, 3, 20, 20)).shape == expected.shape, "other images are resized"
     config = net.default_cfg
     assert it.dataset.get_normalization_transform().mean == tuple(config["mean"])
+
+
+def test_features_are_as_long_as_the_network_makes_them(start: Start, timm: Any, tmp_path: Path) -> None:
+    """Some of timm's have a layer behind those that `num_features` counts."""
+    net = saved(timm, "mobilenetv3_small_050", tmp_path / "w.pth")
+    flags = f"--backbone timm:mobilenetv3_small_050 --weights {tmp_path / 'w.pth'} --image_size 32"
+    it = start("er", flags)
+    assert it.model.net.classifier.in_features == net.head_hidden_size != net.num_features
+    assert it.model.net.training and it.model.net(torch.rand(2, 3, 32, 32)).shape == (2, 10)
+    trunk = build_trunk(it.args)
+    assert trunk.dim == net.head_hidden_size and trunk.body.training
+    buffers = {name: value for name, value in trunk.body.named_buffers() if name in net.state_dict()}
+    assert buffers and all(torch.equal(value, net.state_dict()[name]) for name, value in buffers.items())
+
+
+def test_trying_a_network_out_changes_nothing(timm: Any) -> None:
+    net = timm.create_model("test_resnet", num_classes=0)
+    before, state = {name: value.clone() for name, value in net.state_dict().items()}, torch.get_rng_state()
+    assert pretrained.width(net, 32) == 96 and net.training
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["inception_v3", "crossvit_9_240"])
+def test_a_network_that_gives_no_features_at_this_size_says_so(start: Start, timm: Any, name: str) -> None:
+    with pytest.raises(UserError, match=rf"--backbone timm:{name} --image_size 64: cannot be used \(.*give another"):
+        start("er", f"--backbone timm:{name}")
 
 
 def test_a_frozen_network_of_timm(run: Callable[..., dict], timm: Any, tmp_path: Path) -> None:

@@ -21,9 +21,10 @@ from mammoth_sbs.watch import say, warn  # noqa: E402
 
 import datasets  # noqa: E402
 from backbone import REGISTERED_BACKBONES, backbone_flags, get_backbone, known_backbone  # noqa: E402
-from backbone.pretrained import digest_of_weights  # noqa: E402
+from backbone.pretrained import digest_of_weights, has_trunk  # noqa: E402
 from datasets.utils.content import name_content  # noqa: E402
 from datasets.utils.continual_dataset import ContinualDataset  # noqa: E402
+from datasets.utils.own import OTHERWISE  # noqa: E402
 from datasets.utils.streams import add_stream_flags  # noqa: E402
 from models import add_models, get_model, get_model_names  # noqa: E402
 from models.utils.continual_model import ContinualModel  # noqa: E402
@@ -212,6 +213,9 @@ def parse_args(cmd: list[str] | None = None) -> argparse.Namespace:
         raise UserError("--optim_nesterov 1 needs --optim_mom above 0")
     if getattr(args, "minibatch_size", 0) is None:
         args.minibatch_size = args.batch_size
+    if getattr(args, "size", 0) is None and has_trunk(args) and (args.pretrained or args.weights) \
+            and args.image_size > OTHERWISE:  # the trunk is to see the pictures, not what is left of them
+        args.size = min(args.image_size, 512)  # the largest that --size takes
     if args.seed is None:  # drawn, so that even this run can be repeated
         args.seed = int.from_bytes(__import__("os").urandom(4), "little")
     set_random_seed(args.seed)

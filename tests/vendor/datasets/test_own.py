@@ -281,6 +281,7 @@ def test_sweeps_and_figures_take_it_as_any_other(base: Path, tmp_path: Path) -> 
     from mammoth_sbs.experiments.config import read_config
     from mammoth_sbs.experiments.pictures import test_pictures
     from mammoth_sbs.experiments.runs import resolve
+    from mammoth_sbs.experiments.store import named
     from mammoth_sbs.figures.results import Run
 
     tree(base / "zoo", {name: 5 for name in ("ant", "bee", "cat", "dog")})
@@ -293,8 +294,9 @@ def test_sweeps_and_figures_take_it_as_any_other(base: Path, tmp_path: Path) -> 
     result = train("er_sbs", "seq-folder", data="zoo", base_path=str(base), backbone="mnistmlp", n_epochs=1,
                    batch_size=4, seed=0)
     assert Run("", {**result.record, "threads": 1}).dataset == "zoo-4"
-    images, names = test_pictures(result.record["args"], str(base), np.array([0, 2]))
-    assert images.shape == (2, 12, 12, 3) and names == ["ant", "cat"]
+    for args in (result.record["args"], named(result.record["args"])):  # a sweep's records leave out unset flags
+        images, names = test_pictures(args, str(base), np.array([0, 2]))
+        assert images.shape == (2, 12, 12, 3) and names == ["ant", "cat"]
 
 
 # ---- bad data: one line that names the file, and the row

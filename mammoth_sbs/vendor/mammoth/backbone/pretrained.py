@@ -28,6 +28,7 @@ from mammoth_sbs.packages import import_torchvision
 from backbone import REGISTERED_BACKBONES, MammothBackbone, register_backbone
 
 LITE, TIMM = "efficientnet-lite0", "timm:"
+CLASSIFIER = "_fc."  # of LITE
 Shape = tuple[int, ...]
 Channels = tuple[float, ...]
 
@@ -167,7 +168,7 @@ def weights_file(args: Namespace) -> Path | None:
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """A state dict, also one inside a training checkpoint."""
+    """A state dict, also one inside a training checkpoint, or of a network inside DataParallel."""
     try:
         if file.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -181,7 +182,13 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         state = state.get(inside, state) if isinstance(state, dict) else state
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError(f"--weights {file}: holds no state_dict; save one with torch.save(net.state_dict(), FILE)")
-    return state
+    return {name.removeprefix("module."): value for name, value in state.items()}
+
+
+def has_trunk(args: Namespace) -> bool:
+    """Whether the network is one of these; a method may have a flag --pretrained of its own."""
+    name = getattr(args, "backbone", None) or ""
+    return name == LITE or name.startswith(TIMM)
 
 
 def build_trunk(args: Namespace) -> Trunk:
@@ -197,7 +204,9 @@ def lite_trunk(file: Path | None, size: int) -> Trunk:
     net = EfficientNet.from_name(LITE, image_size=size)
     if file is not None:
         try:
-            net.load_state_dict(read_weights(file))
+            own = {name: value for name, value in net.state_dict().items() if name.startswith(CLASSIFIER)}
+            state = {name: value for name, value in read_weights(file).items() if not name.startswith(CLASSIFIER)}
+            net.load_state_dict({**state, **own})
         except RuntimeError:
             raise UserError(f"--weights {file}: not the weights of {LITE}; leave it out, or take a checkpoint of that "
                             "network") from None
@@ -229,7 +238,22 @@ def timm_trunk(name: str, pretrained: bool, file: Path | None, size: int) -> Tru
                             "file that you have: --weights FILE") from None
         raise UserError(f"--backbone {TIMM}{name} --image_size {size}: cannot be built ({reason(e)}); give another "
                         "size") from None
-    return Trunk(net, net.num_features, size)
+    try:
+        return Trunk(net, width(net, size), size)
+    except Exception as e:  # of pictures too small for it, or of features that are no vector
+        raise UserError(f"--backbone {TIMM}{name} --image_size {size}: cannot be used ({reason(e)}); give another "
+                        "size, or another network") from None
+
+
+@torch.no_grad()
+def width(net: nn.Module, size: int) -> int:
+    """The length of a network's features, tried out: timm's `num_features` is not that of all of its networks."""
+    training = net.training
+    try:
+        _, dim = Trunk(net.eval(), 0, size)(torch.zeros(1, 3, size, size)).shape
+    finally:
+        net.train(training)
+    return dim
 
 
 def normalization(args: Namespace) -> tuple[Channels, Channels]:

@@ -136,8 +136,10 @@ class ContinualDataset:
         self.args = args
         self.source = self.get_source()
         self.frozen = bool(getattr(args, "frozen", False))  # the trunk: images are its features
-        if self.frozen or getattr(args, "pretrained", False) or getattr(args, "weights", None):
-            self.use_trunk(args)
+        if self.frozen and getattr(args, "augment", "none") != "none":
+            raise UserError(f"--augment {args.augment}: it changes pictures, and --frozen 1 keeps features only; leave "
+                            "one of the two out")
+        self.use_trunk(args)
         found = len(self.source.classes)
         if args.max_classes is not None and not 1 < args.max_classes <= found:
             raise UserError(f"--max_classes {args.max_classes}: {self.NAME} has {found} classes; give 2 to {found}")
@@ -168,10 +170,15 @@ class ContinualDataset:
         self.c_task = -1
 
     def use_trunk(self, args: Namespace) -> None:
-        """For a network that was trained before: images as it saw them then, or, if it is frozen, its features."""
-        from backbone.pretrained import normalization  # which imports this package
+        """For a trunk: images as its weights saw them, if it has any, in three channels; frozen, its features."""
+        from backbone.pretrained import has_trunk, normalization  # which imports this package
 
-        self.MEAN, self.STD = normalization(args)
+        if not has_trunk(args):
+            return
+        if self.frozen or args.pretrained or args.weights:
+            self.MEAN, self.STD = normalization(args)
+        elif self.source.train.images.shape[1] == 1:  # normalised per channel, they have as many as these numbers
+            self.MEAN, self.STD = (self.MEAN or (0.0,)) * 3, (self.STD or (1.0,)) * 3
         if self.frozen:
             self.pictures = self.source
             self.source, self.MEAN, self.STD = features_of(self.source, self.SOURCE, args), None, None

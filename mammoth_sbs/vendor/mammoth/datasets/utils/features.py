@@ -25,6 +25,7 @@ from tqdm import tqdm
 from mammoth_sbs.errors import UserError, reason
 from mammoth_sbs.files import partial_folder
 from mammoth_sbs.random_state import get_random_state, set_random_state
+from mammoth_sbs.watch import is_quiet
 
 from datasets.utils.formats import Images, Source
 from datasets.utils.sources import DIGESTS, _digest, _land, _verify, cache_root
@@ -117,9 +118,15 @@ def intact(entry: Path, splits: Sequence[str]) -> bool:
         _verify(entry, files_of(splits))
         return True
     except (OSError, ValueError) as e:  # by a power cut or a failing disk
-        print(f"note: {entry}: {reason(e)}; computing it again", file=sys.stderr, flush=True)
+        tell(f"note: {entry}: {reason(e)}; computing it again")
         shutil.rmtree(entry, ignore_errors=True)
         return False
+
+
+def tell(line: str) -> None:
+    """On standard error, unless the run is to print nothing."""
+    if not is_quiet():
+        print(line, file=sys.stderr, flush=True)
 
 
 @torch.no_grad()
@@ -131,8 +138,8 @@ def write(trunk: Trunk, normalize: Normalize, source: Source, entry: Path, title
     trunk.to(device).eval()
     parts = {split: getattr(source, split).images for split in splits}
     total = sum(map(len, parts.values()))
-    print(f"computing features, once: {title}, {total} images of {trunk.size} pixels", file=sys.stderr, flush=True)
-    with tqdm(total=total, desc="features", unit=" images", disable=None, leave=False) as bar:
+    tell(f"computing features, once: {title}, {total} images of {trunk.size} pixels")
+    with tqdm(total=total, desc="features", unit=" images", disable=is_quiet() or None, leave=False) as bar:
         for split, images in parts.items():
             shape: tuple[Any, ...] = (len(images), trunk.dim)
             out = np.lib.format.open_memmap(entry / f"{split}.npy", mode="w+", dtype=np.float16, shape=shape)
