@@ -21,7 +21,9 @@ from mammoth_sbs.commands.data import main as data_command
 from mammoth_sbs.errors import UserError
 from tests.vendor.datasets.conftest import png, write
 
-from datasets.utils.own import Options, as_pictures, collect, load_own, split
+from datasets.utils.collection import numbered
+from datasets.utils.own import Options, collect, load_own, split
+from datasets.utils.own_npz import as_pictures
 
 METHODS = ("er", "der", "derpp", "xder", "gem", "agem", "rpc", "fdr")
 
@@ -178,6 +180,15 @@ def test_what_is_decoded_is_kept_until_something_changes(base: Path, monkeypatch
     tree(base / "a", {"cat": 5, "dog": 4})
     load_own(options, ".", said.append)
     assert len(said) == 3
+
+
+def test_classes_have_one_order(base: Path) -> None:
+    """Whatever order a set has: 1, 01 and 001 are the same number, and a superscript two is none."""
+    for names in (["1", "01", "001", "b", "²"], ["²", "001", "b", "1", "01"]):
+        assert numbered(names)[1] == ["001", "01", "1", "b", "²"]
+    assert numbered([f"{'0' * i}7" for i in reversed(range(9))])[1] == sorted(f"{'0' * i}7" for i in range(9))
+    tree(base / "a", {"²": 2, "1²": 2, "01": 2, "1": 2})
+    assert load(base / "a")[1].classes == ["01", "1", "1²", "²"]
 
 
 # ---- in a run
