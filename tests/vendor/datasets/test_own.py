@@ -123,6 +123,21 @@ def test_a_phones_pictures_are_turned_upright(base: Path) -> None:
     assert int(dog[0, 5, 1]) == 200 and int(dog[0, 5, 10]) == 100
 
 
+@pytest.mark.parametrize("suffix", ["png", "jpg", "tif"])
+@pytest.mark.parametrize("orientation", [1, 5, 6, 8])
+def test_a_turned_picture_has_the_sides_that_are_seen(base: Path, suffix: str, orientation: int) -> None:
+    image, exif = Image.fromarray(picture(True, 30, 20, 200).transpose(1, 2, 0)), Image.Exif()
+    exif[0x0112] = orientation
+    for name in ("cat", "dog"):
+        (base / "a" / name).mkdir(parents=True)
+        for i in range(2):
+            image.save(base / "a" / name / f"{i}.{suffix}", exif=exif)
+    said: list[str] = []
+    _, source = load_own(Options(str(base / "a")), ".", said.append)
+    assert source.train.images.shape[1:] == ((3, 20, 30) if orientation == 1 else (3, 30, 20))
+    assert said[0].endswith(f"{'30 x 20' if orientation == 1 else '20 x 30'}, used as they are")
+
+
 def hub_parquet(path: Path, labels: list, domains: list | None = None, names: list[str] | None = None) -> Path:
     """As `datasets` writes it, with the names of classes in the schema."""
     pictures = [{"bytes": png(picture(True, 10, 10, 20 * i % 250)), "path": None} for i in range(len(labels))]
@@ -167,7 +182,29 @@ def test_npz(base: Path, make: Any, shape: tuple) -> None:
 def test_arrays_of_any_kind_keep_their_values(n: int, kind: type) -> None:
     x = np.random.default_rng(n).integers(0, 2, (n, 4, 5)).astype(kind)
     full = 1 if kind in (np.uint8, np.int64) else 255
-    assert np.array_equal(as_pictures(x, Path("x")), x.astype(np.uint8) * full)
+    assert np.array_equal(as_pictures([("x", x)], Path("x"))[0], x.astype(np.uint8) * full)
+
+
+def test_the_scale_of_floats_is_the_files(base: Path) -> None:
+    """A float a hair beside 0 to 1, as resizing leaves it, makes no bytes of the others; dark bytes stay bytes."""
+    x = np.random.default_rng(0).random((8, 5, 5)).astype(np.float32)
+    x[0, 0, :2] = 1.0000001, -1e-7
+    y = np.array([0, 1] * 4)
+    np.savez(base / "a.npz", x_train=x, y_train=y, x_test=x[2:], y_test=y[2:])
+    expected = np.rint(x.clip(0, 1) * 255)[:, None]
+    _, source = load(base / "a.npz")
+    assert np.array_equal(source.train.images, expected) and np.array_equal(source.test.images, expected[2:])
+    dark = np.full((2, 5, 5), 0.9)
+    np.savez(base / "b.npz", x_train=np.full((4, 5, 5), 200.0), y_train=y[:4], x_test=dark, y_test=y[:2])
+    assert load(base / "b.npz")[1].test.images.max() == 1, "of bytes"
+
+
+def test_labels_of_an_npz_may_be_bytes_or_a_column(base: Path) -> None:
+    x = np.zeros((4, 5, 5), np.uint8)
+    np.savez(base / "a.npz", x=x, y=np.array([b"cat", b"dog"] * 2))
+    assert load(base / "a.npz")[1].classes == ["cat", "dog"]
+    np.savez(base / "b.npz", x=x, y=np.array([[0], [1]] * 2), classes=np.array([b"owl", b"bat"]))
+    assert load(base / "b.npz")[1].classes == ["owl", "bat"]
 
 
 def test_what_is_decoded_is_kept_until_something_changes(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,19 +369,32 @@ def test_bad_pictures_and_rows_are_named(base: Path) -> None:
     x = np.zeros((4, 5, 5))
     x[2] = np.nan
     np.savez(base / "n.npz", x=x, y=[0, 1, 0, 1])
-    with pytest.raises(UserError, match=r"n.npz: row 2: its numbers are not from 0 to 1"):
+    with pytest.raises(UserError, match=r"n.npz: x: row 2: its numbers are not from 0 to 1"):
         load(base / "n.npz")
     np.savez(base / "n.npz", x=np.zeros((4, 5, 5)), y=[0, 1, 0.5, 1])
-    with pytest.raises(UserError, match=r"n.npz: row 2: the label is no whole number"):
+    with pytest.raises(UserError, match=r"n.npz: y: row 2: the label is no whole number"):
         load(base / "n.npz")
 
 
 @pytest.mark.parametrize(("arrays", "line"), [
-    ({"x": np.zeros((4, 5, 5)), "y": np.arange(3)}, "4 images but 3 labels"),
+    ({"x": np.zeros((4, 5, 5)), "y": np.arange(3)}, "x has 4 images but y 3 labels"),
     ({"pixels": np.zeros(3)}, "holds pixels; it should hold x_train"),
     ({"x": np.zeros((4, 5, 5, 2)), "y": np.arange(4)}, r"an array \(4, 5, 5, 2\)"),
     ({"x": np.zeros((4, 5, 5)), "y": np.zeros(4)}, "holds one class"),
-    ({"x": np.zeros((3, 5, 5)), "y": np.array([0, 0, 1])}, "1 has 1 picture, .*row 2, and none for test; add some")])
+    ({"x": np.zeros((3, 5, 5)), "y": np.array([0, 0, 1])}, "1 has 1 picture, .*row 2, and none for test; add some"),
+    ({"x": np.zeros((4, 5, 5)), "y": np.eye(4)}, r"y is an array \(4, 4\); .*of one-hot rows give the argmax"),
+    ({"x": np.zeros((4, 5, 5)), "y": np.array([0, 1, np.inf, 1])}, "n.npz: y: row 2: the label is no whole number"),
+    ({"x": np.zeros((4, 5, 5)), "y": np.array(["a", "b", "", "b"])}, "n.npz: y: row 2: the label is blank"),
+    ({"x": np.zeros((4, 5, 5)), "y": np.array(["a", "b"] * 2), "classes": np.array(["a", "c"])},
+     "n.npz: y: row 1: the label is 'b', which is none of the names of classes"),
+    ({"x_train": np.zeros((4, 5, 5)), "y_train": np.array([0, 1] * 2), "x_test": np.zeros((4, 5, 5))},
+     "n.npz: holds x_test and no y_test; it should"),
+    ({"x_train": np.zeros((4, 5, 5)), "y_train": [0, 1, 0, 1], "x_test": np.zeros((2, 5, 5)), "y_test": [0, 0.5]},
+     "n.npz: y_test: row 1: the label is no whole number"),
+    ({"x": np.zeros((0, 5, 5)), "y": np.zeros(0)}, r"x is an array \(0, 5, 5\)"),
+    ({"x": np.full((4, 5, 5), 1.5), "y": [0, 1, 0, 1]}, "n.npz: x: row 0: its numbers are not from 0 to 1"),
+    ({"x": np.full((4, 5, 5), -0.1), "y": [0, 1, 0, 1]}, "n.npz: x: row 0: its numbers are not from 0 to 1")])
+@pytest.mark.filterwarnings("error")
 def test_bad_arrays(base: Path, arrays: dict, line: str) -> None:
     np.savez(base / "n.npz", **arrays)
     with pytest.raises(UserError, match=line):

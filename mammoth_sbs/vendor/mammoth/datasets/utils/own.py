@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from mammoth_sbs.errors import UserError, reason
 
@@ -20,7 +21,9 @@ from datasets.utils.sources import cached
 SUFFIXES = (*PICTURES, ".webp", ".gif", ".tif", ".tiff", ".pgm", ".ppm")
 AS_IT_IS, OTHERWISE = 128, 64  # sides: pictures of one size up to this stay, others become squares of that
 BETWEEN = "\x1f"  # of a domain and a class, in one name
+ORIENTATION, TURNED = 0x0112, (5, 6, 7, 8)  # of EXIF
 GREY = ("1", "L", "LA", "I", "F")
+READ = 2  # part of every cache key: raise it when the same files are read otherwise
 SPEC = Spec("own", "", (3, 0, 0))
 
 
@@ -142,7 +145,7 @@ def survey(it: Collection, whole: bool = False) -> Survey:
     for title, data in it.read(np.arange(len(it))):
         try:
             with opened(data) as picture:
-                size, grey = picture.size, picture.mode.startswith(GREY)
+                size, grey = upright(picture), picture.mode.startswith(GREY)
             if whole:
                 picture_array(data, (3, 8, 8), "stretch")
         except Exception as e:
@@ -153,6 +156,13 @@ def survey(it: Collection, whole: bool = False) -> Survey:
         found.sizes[size] = found.sizes.get(size, 0) + 1
         found.colour |= not grey
     return found
+
+
+def upright(picture: Image.Image) -> tuple[int, int]:
+    """The sides of a picture as it is seen: a camera's turn by 90 degrees is in its header alone."""
+    width, height = picture.size
+    turned = picture.format != "TIFF" and Image.Image.getexif(picture).get(ORIENTATION, 1) in TURNED
+    return (height, width) if turned else (width, height)  # of a TIFF the size is that already
 
 
 def load_own(options: Options, base: str, say: Callable[[str], object]) -> tuple[Collection, Source]:
@@ -173,5 +183,5 @@ def load_own(options: Options, base: str, say: Callable[[str], object]) -> tuple
         yield from _decode(items, seen.shape(options.size), options.fit)
 
     found = Found(it.files, read(np.flatnonzero(~test)), read(np.flatnonzero(test)), names)
-    more = [options.size, options.fit, options.domains, options.test_share, options.split_seed]
+    more = [READ, options.size, options.fit, options.domains, options.test_share, options.split_seed]
     return it, cached(SPEC, found, more, shape)
