@@ -194,6 +194,7 @@ def look(options: Any, base: str, n_tasks: int | None = None, class_order: str |
     given = "with a test split" if it.test is not None else \
         f"without a test split: {100 * options.test_share:g} % of each class, drawn by seed {options.split_seed}"
     yield f"{place_of(options.data, base)}: {it.kind}, {given}"
+    yield from (f"  {note}" for note in it.notes)
     for line in seen.broken:
         yield f"  broken: {line}"
     if not seen.sizes:

@@ -162,6 +162,55 @@ def test_parquet_files(base: Path, inside: str) -> None:
     assert it.test is None and source.classes == ["a", "b"] and len(source.test.labels) == 2
 
 
+HUB = {"default/train/0000": "ab", "default/test/0000": "ba"}, {"train/0000": "ab", "test/0000": "ba"}, \
+    {"plain_text/train-00000-of-00001": "ab", "plain_text/test-00000-of-00001": "ba"}, \
+    {"data/train-0": "ab", "data/test-0": "ba", "data/validation-0": "abab", "data/unsupervised-0": "abc"}, \
+    {"Train": "ab", "eval": "ba"}
+
+
+@pytest.mark.parametrize("files", HUB)
+def test_layouts_of_the_hub(base: Path, files: dict[str, str]) -> None:
+    for name, labels in files.items():
+        hub_parquet(base / "h" / f"{name}.parquet", list(labels))
+    _, source = load(base / "h")
+    assert source.train.labels.tolist() == [0, 1] and source.test.labels.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(("files", "line"), [
+    (["train-00000-of-00002", "test-00000-of-00001"], r"holds 1 files train-\*-of-00002.parquet instead of 2; add"),
+    (["train-00001-of-00002"], "holds 1 files train"), (["test", "extra"], "holds .*, and none is for training; call"),
+    (["one/train-0", "two/train-0"], "holds 2 data sets, one, two; name one of them, as --data .*h/one")])
+def test_what_is_missing_of_the_hubs_files(base: Path, files: list[str], line: str) -> None:
+    for name in files:
+        hub_parquet(base / "h" / f"{name}.parquet", list("abab"))
+    with pytest.raises(UserError, match=line):
+        load(base / "h")
+
+
+def test_columns_of_labels_as_pandas_has_them(base: Path) -> None:
+    for i, labels in enumerate((pa.array(["b", "a"] * 3).dictionary_encode(), pa.array([True, False] * 3))):
+        hub_parquet(base / f"{i}.parquet", labels)
+        assert load(base / f"{i}.parquet")[1].classes == (["a", "b"], ["False", "True"])[i]
+    hub_parquet(base / "none.parquet", pa.array([], pa.int64()))
+    with pytest.raises(UserError, match=r"none.parquet: has no rows; put a good copy there"):
+        load(base / "none.parquet")
+    hub_parquet(base / "blank.parquet", ["a", "", "b"])
+    with pytest.raises(UserError, match=r"blank.parquet: row 1: label is blank"):
+        load(base / "blank.parquet")
+
+
+@pytest.mark.parametrize(("train_part", "test_part"), [
+    ("Train", "Test"), ("training", "testing"), ("train", "eval"), ("TRAIN", "Validation")])
+def test_folders_of_splits_have_many_names(base: Path, train_part: str, test_part: str) -> None:
+    tree(base / "a" / train_part, {"cat": 4, "dog": 4})
+    with pytest.raises(UserError, match=f"{train_part}: holds folders, so it is no class, and there is no test/ or"):
+        load(base / "a")
+    tree(base / "a" / test_part, {"cat": 1, "dog": 2})
+    _, source = load(base / "a")
+    assert source.classes == ["cat", "dog"] and len(source.train.labels) == 8 and len(source.test.labels) == 3
+    assert load(tree(base / "b", {"bus": 3, "train": 3}))[1].classes == ["bus", "train"], "of trains"
+
+
 @pytest.mark.parametrize(("make", "shape"), [
     (lambda x: x, (3, 6, 8)), (lambda x: x.transpose(0, 3, 1, 2), (3, 6, 8)), (lambda x: x[..., 0], (1, 6, 8)),
     (lambda x: (x / 255).astype(np.float32), (3, 6, 8)), (lambda x: x.astype(np.float64), (3, 6, 8))])
@@ -437,6 +486,15 @@ def test_the_command_shows_what_a_run_would_find(base: Path, capsys: pytest.Capt
     assert f"broken: {bad}: cannot identify image file" in capsys.readouterr().out
     with pytest.raises(UserError, match="--data nowhere: there is no such file or folder"):
         data_command(["nowhere"])
+
+
+def test_the_command_says_what_it_leaves_out(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tree(base / "a", {"cat": 3, "dog": 3})
+    for i in range(4):
+        write(base / "a" / "cow" / f"{i}.heic", b"x")
+    data_command([str(base / "a")])
+    shown = capsys.readouterr().out
+    assert "  4 files are no pictures: 0.heic, 1.heic, 2.heic, ...\n  class cow has none\n" in shown
 
 
 def test_the_command_shows_domains(base: Path, capsys: pytest.CaptureFixture[str]) -> None:

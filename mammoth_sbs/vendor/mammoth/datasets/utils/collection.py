@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-TESTS = ("test", "val", "valid", "validation")
+TRAINS = ("train", "training")
+TESTS = ("test", "testing", "val", "valid", "validation", "eval")  # the first that is there is used
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Collection:
     test: np.ndarray | None = None  # which are for testing, if that is given
     domain: np.ndarray | None = None
     domains: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what was left out
 
     def __len__(self) -> int:
         return len(self.labels)

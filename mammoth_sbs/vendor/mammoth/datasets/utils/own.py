@@ -12,10 +12,10 @@ from PIL import Image
 
 from mammoth_sbs.errors import UserError, reason
 
-from datasets.utils.collection import TESTS, Collection, Options, numbered
+from datasets.utils.collection import TESTS, TRAINS, Collection, Options, numbered
 from datasets.utils.formats import PICTURES, Found, Shape, Source, Spec, _decode, blame, opened, picture_array
 from datasets.utils.own_npz import from_npz
-from datasets.utils.own_parquet import from_parquet, parquet_files
+from datasets.utils.own_parquet import chosen, from_parquet, nested_parquet, parquet_files
 from datasets.utils.sources import cached
 
 SUFFIXES = (*PICTURES, ".webp", ".gif", ".tif", ".tiff", ".pgm", ".ppm")
@@ -45,42 +45,59 @@ def collect(options: Options, base: str) -> Collection:
         if top.is_file() and top.suffix not in (".npz", ".parquet"):
             raise UserError(f"--data {options.data}: is neither a folder nor an .npz or .parquet file")
         inside = [top] if top.is_file() else sorted(top.glob("*.npz")) or parquet_files(top)
+        tree = None if inside else from_tree(top, options)
+        if tree:
+            return tree
+        inside = inside or nested_parquet(top)
         if not inside:
-            return from_tree(top, options)
+            raise UserError(f"{top}: no pictures; it should hold a folder of them for each class, <class>/*.png, or "
+                            "train/<class>/*.png and test/<class>/*.png"
+                            f"{', with <domain>/ above' * bool(options.domains)}")
         if inside[0].suffix == ".npz":
             if len(inside) > 1:
                 raise UserError(f"{top}: holds {len(inside)} .npz files; name one of them, as --data {inside[0]}")
             return from_npz(inside[0], options)
-        return from_parquet(inside, options)
+        return from_parquet([(top, False)] if top.is_file() else chosen(inside), options)
 
 
-def from_tree(top: Path, options: Options) -> Collection:
+def from_tree(top: Path, options: Options) -> Collection | None:
     """train/<class>/* beside test/<class>/*, or <class>/* alone; with domains a folder for each, above the classes."""
-    if options.domains not in (None, "folder"):
-        raise UserError(f"--domains {options.domains}: {top} is a folder tree, where domains are folders above the "
-                        "classes, <domain>/<class>/*; give --domains folder")
-    folders = {entry.name: entry.path for entry in os.scandir(top) if entry.is_dir() and entry.name[0] != "."}
-    tests = [name for name in TESTS if name in folders]
-    split = "train" in folders and bool(tests)
+    folders = {name.lower(): path for name, path in subfolders(str(top))}
+    train = next((name for name in TRAINS if name in folders), "")
+    test = next((name for name in TESTS if name in folders), "")
+    split = bool(train and test)
     paths: list[str] = []
     names: list[tuple[str, str]] = []
     tested: list[bool] = []
-    for part in (("train", tests[0]) if split else ("",)):
-        here = folders[part] if part else str(top)
-        for above, place in subfolders(here) if options.domains else [("", here)]:
+    others: list[str] = []
+    empty: list[str] = []
+    for part in (train, test) if split else ("",):
+        here = folders.get(part, str(top))
+        for above, place in subfolders(here) if options.domains == "folder" else [("", here)]:
             for name, folder in subfolders(place):
-                found = sorted(os.path.join(where, file) for where, _, files in os.walk(folder) for file in files
-                               if file.lower().endswith(SUFFIXES) and file[0] != ".")
+                files = sorted(os.path.join(where, file) for where, _, inside in os.walk(folder) for file in inside
+                               if file[0] != ".")
+                found = [file for file in files if file.lower().endswith(SUFFIXES)]
+                others += [os.path.basename(file) for file in files if not file.lower().endswith(SUFFIXES)]
+                empty += [] if found else [os.path.relpath(folder, top)]
                 paths += found
                 names += [(above, name)] * len(found)
-                tested += [part in TESTS] * len(found)
+                tested += [part == test and split] * len(found)
     if not paths:
-        raise UserError(f"{top}: no pictures; it should hold a folder of them for each class, <class>/*.png, or "
-                        f"train/<class>/*.png and test/<class>/*.png{', with <domain>/ above' * bool(options.domains)}")
+        return None
+    if options.domains not in (None, "folder"):
+        raise UserError(f"--domains {options.domains}: {top} is a folder tree, where domains are folders above the "
+                        "classes, <domain>/<class>/*; give --domains folder")
+    if train and not test and subfolders(folders[train]):
+        raise UserError(f"{folders[train]}: holds folders, so it is no class, and there is no test/ or val/ beside it; "
+                        f"add one, or give --data {folders[train]}, of which a share is for testing")
     labels, classes = numbered([name for _, name in names])
     domain, domains = numbered([name for name, _ in names]) if options.domains else (None, [])
+    notes = [f"{len(others)} file{'s are no pictures' if len(others) > 1 else ' is no picture'}: "
+             f"{', '.join(others[:3])}{', ...' * (len(others) > 3)}"] if others else []
+    notes += [f"class {name} has none" for name in empty]
     return Collection("a folder tree", paths, labels, classes, lambda rows: ((paths[i], paths[i]) for i in rows),
-                      np.array(tested) if split else None, domain, domains)
+                      np.array(tested) if split else None, domain, domains, notes)
 
 
 def subfolders(folder: str) -> list[tuple[str, str]]:

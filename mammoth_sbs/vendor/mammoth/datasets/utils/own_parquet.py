@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import numpy as np
 
 from mammoth_sbs.errors import UserError
 
-from datasets.utils.collection import TESTS, Collection, Options, numbered
+from datasets.utils.collection import TESTS, TRAINS, Collection, Options, numbered
 from datasets.utils.formats import BLOCK, blame
 
 
@@ -20,11 +22,50 @@ def parquet_files(top: Path) -> list[Path]:
     return sorted(top.glob("*.parquet")) or sorted((top / "data").glob("*.parquet"))
 
 
-def is_test(name: str) -> bool:
-    return name.lower().startswith(TESTS)
+def nested_parquet(top: Path) -> list[Path]:
+    """Further down, as the Hub has them too: train/0000.parquet, default/train/0000.parquet, plain_text/train-*."""
+    for pattern in ("[!.]*/*.parquet", "[!.]*/[!.]*/*.parquet"):
+        files = sorted(top.glob(pattern))
+        sets = sorted({parts[0] for path in files for parts in [path.relative_to(top).parts]
+                       if len(parts) > 2 or not split_of(path.parent / "-")})
+        if len(sets) > 1:
+            raise UserError(f"{top}: holds {len(sets)} data sets, {', '.join(sets)}; name one of them, as --data "
+                            f"{top / sets[0]}")
+        if files:
+            return files
+    return []
 
 
-def from_parquet(files: list[Path], options: Options) -> Collection:
+def split_of(path: Path) -> str:
+    """The split that a file's name begins with, or that its folder is called."""
+    for name in (path.stem.lower(), path.parent.name.lower()):
+        match = re.match(rf"({'|'.join(sorted((*TRAINS, *TESTS), key=len, reverse=True))})(?![a-z])", name)
+        if match:
+            return "train" if match[1] in TRAINS else match[1]
+    return ""
+
+
+def chosen(files: list[Path]) -> list[tuple[Path, bool]]:
+    """The files that are used, and whether they are for testing: a test split wins over validation, and what is
+    neither (unsupervised-*) is left out; if no name says anything, all are."""
+    splits: dict[str, list[Path]] = {}
+    for path in files:
+        splits.setdefault(split_of(path), []).append(path)
+    if "train" not in splits and len(splits) > 1:
+        raise UserError(f"{files[0].parent}: holds {', '.join(path.name for path, *_ in splits.values())}, and none is "
+                        "for training; call it train-*.parquet, or give one file as --data")
+    use = ["train", *[name for name in TESTS if name in splits][:1]] if "train" in splits else [*splits]
+    found = [(path, len(use) > 1 and name != "train") for name in use for path in splits[name]]
+    shards = Counter((path.parent, *match.groups()) for path, _ in found
+                     for match in [re.fullmatch(r"(.*)-\d+-of-(\d+)", path.stem)] if match)
+    for (folder, name, total), count in shards.items():
+        if count != int(total):
+            raise UserError(f"{folder}: holds {count} files {name}-*-of-{total}.parquet instead of {int(total)}; add "
+                            "what is missing")
+    return found
+
+
+def from_parquet(parts: list[tuple[Path, bool]], options: Options) -> Collection:
     """Parquet files as on the Hugging Face Hub: pictures as bytes, labels as numbers or texts."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -34,8 +75,8 @@ def from_parquet(files: list[Path], options: Options) -> Collection:
     counts: list[int] = []
     tested: list[bool] = []
     known: list[str] = []
-    image = ""
-    for path in files:
+    image, files = "", [path for path, _ in parts]
+    for path, for_testing in parts:
         with blame(path), pq.ParquetFile(path) as file:
             schema = file.schema_arrow
             image = column(schema.names, ("image", "img", "picture", "jpg", "png"))
@@ -45,11 +86,15 @@ def from_parquet(files: list[Path], options: Options) -> Collection:
             if options.domains and options.domains not in schema.names:
                 raise ValueError(f"has no column {options.domains} (--domains), only {', '.join(schema.names)}")
             table = file.read(columns=columns)
-            for name in columns:
-                if table[name].null_count:
-                    row = next(i for i, value in enumerate(table[name].to_pylist()) if value is None)
+            for i, name in enumerate(columns):
+                if pa.types.is_dictionary(table[name].type):  # categories of pandas
+                    table = table.set_column(i, name, table[name].cast(table[name].type.value_type))
+                blank = [value is None or value == "" for value in table[name].to_pylist()]
+                if any(blank):
+                    row = blank.index(True)
                     raise UserError(f"{path}: row {row}: {name} is blank; fill it in, or take the row out")
-                if not (pa.types.is_integer(table[name].type) or pa.types.is_string(table[name].type)
+                if not (pa.types.is_integer(table[name].type) or pa.types.is_boolean(table[name].type)
+                        or pa.types.is_string(table[name].type)
                         or pa.types.is_large_string(table[name].type)):
                     raise ValueError(f"column {name} holds {table[name].type}, not whole numbers or texts")
             found = table[label].to_pylist()
@@ -62,7 +107,9 @@ def from_parquet(files: list[Path], options: Options) -> Collection:
             labels += [str(value) for value in found]
             domains += [str(value) for value in table[options.domains].to_pylist()] if options.domains else []
             counts.append(len(found))
-            tested.append(is_test(path.name))
+            tested.append(for_testing)
+    if not labels:
+        raise UserError(f"{files[0]}: has no rows; put a good copy there, or move it away")
     bounds = np.cumsum([0, *counts])
 
     def read(rows: np.ndarray) -> Iterator[tuple[str, bytes | str | np.ndarray]]:
@@ -82,7 +129,7 @@ def from_parquet(files: list[Path], options: Options) -> Collection:
                             yield f"{path}: row {row}", value
                         row += 1
 
-    used = [name for name in known if name in set(labels)]
+    used = [name for name in known if name in set(labels)] if set(labels) <= set(known) else []
     numbers, classes = numbered(labels, used)
     domain, names = numbered(domains) if options.domains else (None, [])
     test = np.repeat(tested, counts) if any(tested) and not all(tested) else None
