@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,9 +23,11 @@ from mammoth_sbs.commands.data import main as data_command
 from mammoth_sbs.errors import UserError
 from tests.vendor.datasets.conftest import png, write
 
+from datasets.seq_folder import moments, usual_tasks
 from datasets.utils.collection import numbered
 from datasets.utils.own import Options, collect, load_own, split
 from datasets.utils.own_npz import as_pictures
+from datasets.utils.tasks import class_order_file
 
 METHODS = ("er", "der", "derpp", "xder", "gem", "agem", "rpc", "fdr")
 
@@ -348,11 +352,33 @@ def test_mean_and_deviation_are_measured(base: Path) -> None:
     assert abs(float(inputs.mean())) < 0.2 and abs(float(inputs.std()) - 1) < 0.2
 
 
+def test_moments_are_those_of_all_pictures_at_once() -> None:
+    x = np.random.default_rng(0).integers(0, 256, (600, 3, 5, 7), np.uint8)
+    for images in (x, x[::7], x[:1], np.full((3, 1, 2, 2), 9, np.uint8)):
+        mean, std = moments(images)
+        assert np.allclose(mean, (images / 255).mean((0, 2, 3))) and np.allclose(std, (images / 255).std((0, 2, 3)))
+    tracemalloc.start()
+    moments(np.broadcast_to(x[:1], (20_000, 3, 5, 7)))
+    assert tracemalloc.get_traced_memory()[1] < 1e6, "a block at a time"
+    tracemalloc.stop()
+
+
+def test_tasks_have_two_classes_or_more_if_that_can_be(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [usual_tasks(n) for n in (2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 14, 100)] == [2, 3, 2, 5, 3, 4, 3, 5, 11, 6, 7, 5]
+    tree(base / "a", {name: 4 for name in ("ant", "bee", "cat")})
+    with pytest.warns(UserWarning, match="a: a task has one class, so that learning speed says nothing"):
+        run("sgd", base / "a")
+    data_command([str(base / "a")])
+    assert "warning: a task has one class" in capsys.readouterr().out
+
+
 def test_class_order_by_a_file(base: Path) -> None:
     tree(base / "a", {name: 4 for name in ("ant", "bee", "cat", "dog")})
     order = write(base / "order.txt", "dog\n# comment\n1\n\ncat  # the third\nant\n")
     names = run("sgd", base / "a", class_order=str(order), n_tasks=2).model.dataset.get_class_names()
     assert names == ["dog", "bee", "cat", "ant"]
+    order.write_bytes(b"\xef\xbb\xbf" + order.read_bytes())  # as Windows marks UTF-8
+    assert class_order_file(str(order), ["ant", "bee", "cat", "dog"], 4).tolist() == [3, 1, 2, 0]
     for text, line in (("dog\nbea\n", r"order.txt: line 2: 'bea' is no class; there are 0 to 3, or by name ant"),
                        ("dog\n0\nant\nbee\n", "class 0 is named twice"),
                        ("dog\nbee\n", "names 2 classes, and 4 are used")):
@@ -486,6 +512,15 @@ def test_the_command_shows_what_a_run_would_find(base: Path, capsys: pytest.Capt
     assert f"broken: {bad}: cannot identify image file" in capsys.readouterr().out
     with pytest.raises(UserError, match="--data nowhere: there is no such file or folder"):
         data_command(["nowhere"])
+
+
+def test_the_run_that_the_command_names_can_be_pasted(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for domain in ("photo", "art"):
+        tree(base / "my pictures" / domain, {"cat": 5, "dog": 5})
+    data_command(["my pictures", "--base_path", str(base), "--domains", "folder", "--n_tasks", "3"])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert shlex.split(last.partition("--dataset ")[2]) == [
+        "seq-folder", "--data", "my pictures", "--domains", "folder", "--base_path", str(base)]
 
 
 def test_the_command_says_what_it_leaves_out(base: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,7 +56,7 @@ def chosen(files: list[Path]) -> list[tuple[Path, bool]]:
                         "for training; call it train-*.parquet, or give one file as --data")
     use = ["train", *[name for name in TESTS if name in splits][:1]] if "train" in splits else [*splits]
     found = [(path, len(use) > 1 and name != "train") for name in use for path in splits[name]]
-    shards = Counter((path.parent, *match.groups()) for path, _ in found
+    shards = Counter((str(path.parent), *match.groups()) for path, _ in found
                      for match in [re.fullmatch(r"(.*)-\d+-of-(\d+)", path.stem)] if match)
     for (folder, name, total), count in shards.items():
         if count != int(total):
