@@ -23,6 +23,7 @@ from mammoth_sbs.commands.data import main as data_command
 from mammoth_sbs.errors import UserError
 from tests.vendor.datasets.conftest import png, write
 
+import datasets.utils.own as own
 from datasets.seq_folder import moments, usual_tasks
 from datasets.utils.collection import numbered
 from datasets.utils.own import Options, collect, load_own, split
@@ -261,15 +262,21 @@ def test_labels_of_an_npz_may_be_bytes_or_a_column(base: Path) -> None:
 
 
 def test_what_is_decoded_is_kept_until_something_changes(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And every run says what the pictures became, also those that find it done."""
     tree(base / "a", {"cat": 4, "dog": 4})
     said: list[str] = []
+    looked: list[int] = []
+    monkeypatch.setattr(own, "survey", lambda it, look=own.survey: (looked.append(1), look(it))[1])
     options = Options(str(base / "a"))
     for more in (options, options, Options(str(base / "a"), size=8), options):
         load_own(more, ".", said.append)
-    assert len(said) == 2, "decoded once for each size"
+    assert len(looked) == 2, "decoded once for each size"
+    assert said == [f"--data {base / 'a'}: 8 pictures of 12 x 12, {what}" for what in (
+        "used as they are", "used as they are", "resized to 8 x 8, the middle cut out of them where the sides differ",
+        "used as they are")]
     tree(base / "a", {"cat": 5, "dog": 4})
     load_own(options, ".", said.append)
-    assert len(said) == 3
+    assert len(looked) == 3
 
 
 def test_classes_have_one_order(base: Path) -> None:

@@ -188,12 +188,11 @@ def load_own(options: Options, base: str, say: Callable[[str], object]) -> tuple
     test, groups, seen = split(it, options), it.groups, Survey()
     names = it.classes if it.domain is None else [f"{d}{BETWEEN}{c}" for d in it.domains for c in it.classes]
 
-    def shape() -> Shape:
+    def look() -> tuple[Shape, str]:
         nonlocal seen
         seen = survey(it)
         found = seen.shape(options.size)
-        say(f"--data {options.data}: {len(it)} pictures of {seen.fitting(found, options.fit)}")
-        return found
+        return found, f"{len(it)} pictures of {seen.fitting(found, options.fit)}"
 
     def read(rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         items = ((title, data, int(groups[i])) for i, (title, data) in zip(rows, it.read(rows), strict=True))
@@ -201,4 +200,4 @@ def load_own(options: Options, base: str, say: Callable[[str], object]) -> tuple
 
     found = Found(it.files, read(np.flatnonzero(~test)), read(np.flatnonzero(test)), names)
     more = [READ, options.size, options.fit, options.domains, options.test_share, options.split_seed]
-    return it, cached(SPEC, found, more, shape)
+    return it, cached(SPEC, found, more, look, lambda note: say(f"--data {options.data}: {note}"))
