@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 import tracemalloc
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -22,40 +16,15 @@ from mammoth_sbs import train
 from mammoth_sbs.commands.data import main as data_command
 from mammoth_sbs.errors import UserError
 from tests.vendor.datasets.conftest import png, write
+from tests.vendor.datasets.own import hub_parquet, load, picture, run, tree
 
 import datasets.utils.own as own
 from datasets.seq_folder import moments, usual_tasks
 from datasets.utils.collection import numbered
 from datasets.utils.own import Options, collect, load_own, split
-from datasets.utils.own_npz import as_pictures
 from datasets.utils.tasks import class_order_file
 
 METHODS = ("er", "der", "derpp", "xder", "gem", "agem", "rpc", "fdr")
-
-
-def picture(colour: bool, width: int, height: int, level: int) -> np.ndarray:
-    """Of one level, so that resizing does not change it; the left half darker."""
-    image = np.full((height, width, 3) if colour else (height, width), level, np.uint8)
-    image[:, : width // 2] //= 2
-    return image.transpose(2, 0, 1) if colour else image
-
-
-def tree(top: Path, counts: dict[str, int], colour: bool = True, sizes: Sequence[tuple] = ((12, 12),)) -> Path:
-    """<class>/*.png with so many pictures each; a class is told by its level."""
-    for c, (name, count) in enumerate(counts.items()):
-        for i in range(count):
-            write(top / name / f"{i}.png", png(picture(colour, *sizes[i % len(sizes)], 40 * c + 30)))
-    return top
-
-
-def load(data: Path, **options: Any) -> Any:
-    return load_own(Options(str(data), **options), ".", lambda line: None)
-
-
-def run(model: str, data: Path, **flags: Any) -> Any:
-    more = {"buffer_size": 24} if model != "sgd" and model != "joint" else {}
-    flags = {"backbone": "mnistmlp", "n_epochs": 2, "lr": 0.05, "batch_size": 8, "seed": 0, **more, **flags}
-    return train(model, "seq-folder", data=str(data), **flags)
 
 
 # ---- what is found
@@ -143,67 +112,6 @@ def test_a_turned_picture_has_the_sides_that_are_seen(base: Path, suffix: str, o
     assert said[0].endswith(f"{'30 x 20' if orientation == 1 else '20 x 30'}, used as they are")
 
 
-def hub_parquet(path: Path, labels: list, domains: list | None = None, names: list[str] | None = None) -> Path:
-    """As `datasets` writes it, with the names of classes in the schema."""
-    pictures = [{"bytes": png(picture(True, 10, 10, 20 * i % 250)), "path": None} for i in range(len(labels))]
-    table = pa.table({"image": pictures, "label": labels, **({"place": domains} if domains else {})})
-    if names:
-        info = {"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}}}}
-        table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path)
-    return path
-
-
-@pytest.mark.parametrize("inside", ["", "data/"])
-def test_parquet_files(base: Path, inside: str) -> None:
-    hub_parquet(base / f"h/{inside}train-00000-of-00001.parquet", [2, 0, 2, 0], names=["owl", "cat", "bat"])
-    hub_parquet(base / f"h/{inside}test-00000-of-00001.parquet", [0, 2], names=["owl", "cat", "bat"])
-    _, source = load(base / "h")
-    assert source.classes == ["owl", "bat"] and source.train.labels.tolist() == [1, 0, 1, 0]
-    assert source.train.images[:, 0, 0, 9].tolist() == [0, 20, 40, 60]
-    one = hub_parquet(base / "one.parquet", ["b", "a", "b", "a", "a"])
-    it, source = load(one)
-    assert it.test is None and source.classes == ["a", "b"] and len(source.test.labels) == 2
-
-
-HUB = {"default/train/0000": "ab", "default/test/0000": "ba"}, {"train/0000": "ab", "test/0000": "ba"}, \
-    {"plain_text/train-00000-of-00001": "ab", "plain_text/test-00000-of-00001": "ba"}, \
-    {"data/train-0": "ab", "data/test-0": "ba", "data/validation-0": "abab", "data/unsupervised-0": "abc"}, \
-    {"Train": "ab", "eval": "ba"}
-
-
-@pytest.mark.parametrize("files", HUB)
-def test_layouts_of_the_hub(base: Path, files: dict[str, str]) -> None:
-    for name, labels in files.items():
-        hub_parquet(base / "h" / f"{name}.parquet", list(labels))
-    _, source = load(base / "h")
-    assert source.train.labels.tolist() == [0, 1] and source.test.labels.tolist() == [1, 0]
-
-
-@pytest.mark.parametrize(("files", "line"), [
-    (["train-00000-of-00002", "test-00000-of-00001"], r"holds 1 files train-\*-of-00002.parquet instead of 2; add"),
-    (["train-00001-of-00002"], "holds 1 files train"), (["test", "extra"], "holds .*, and none is for training; call"),
-    (["one/train-0", "two/train-0"], "holds 2 data sets, one, two; name one of them, as --data .*h/one")])
-def test_what_is_missing_of_the_hubs_files(base: Path, files: list[str], line: str) -> None:
-    for name in files:
-        hub_parquet(base / "h" / f"{name}.parquet", list("abab"))
-    with pytest.raises(UserError, match=line):
-        load(base / "h")
-
-
-def test_columns_of_labels_as_pandas_has_them(base: Path) -> None:
-    for i, labels in enumerate((pa.array(["b", "a"] * 3).dictionary_encode(), pa.array([True, False] * 3))):
-        hub_parquet(base / f"{i}.parquet", labels)
-        assert load(base / f"{i}.parquet")[1].classes == (["a", "b"], ["False", "True"])[i]
-    hub_parquet(base / "none.parquet", pa.array([], pa.int64()))
-    with pytest.raises(UserError, match=r"none.parquet: has no rows; put a good copy there"):
-        load(base / "none.parquet")
-    hub_parquet(base / "blank.parquet", ["a", "", "b"])
-    with pytest.raises(UserError, match=r"blank.parquet: row 1: label is blank"):
-        load(base / "blank.parquet")
-
-
 @pytest.mark.parametrize(("train_part", "test_part"), [
     ("Train", "Test"), ("training", "testing"), ("train", "eval"), ("TRAIN", "Validation")])
 def test_folders_of_splits_have_many_names(base: Path, train_part: str, test_part: str) -> None:
@@ -214,51 +122,6 @@ def test_folders_of_splits_have_many_names(base: Path, train_part: str, test_par
     _, source = load(base / "a")
     assert source.classes == ["cat", "dog"] and len(source.train.labels) == 8 and len(source.test.labels) == 3
     assert load(tree(base / "b", {"bus": 3, "train": 3}))[1].classes == ["bus", "train"], "of trains"
-
-
-@pytest.mark.parametrize(("make", "shape"), [
-    (lambda x: x, (3, 6, 8)), (lambda x: x.transpose(0, 3, 1, 2), (3, 6, 8)), (lambda x: x[..., 0], (1, 6, 8)),
-    (lambda x: (x / 255).astype(np.float32), (3, 6, 8)), (lambda x: x.astype(np.float64), (3, 6, 8))])
-def test_npz(base: Path, make: Any, shape: tuple) -> None:
-    x = np.random.default_rng(0).integers(0, 256, (10, 6, 8, 3), np.uint8)
-    x[0, 0, 0] = 255
-    y = np.array([3, 7] * 5)
-    np.savez(base / "a.npz", x_train=make(x), y_train=y, x_test=make(x[:4]), y_test=y[:4])
-    _, source = load(base / "a.npz")
-    expected = x.transpose(0, 3, 1, 2)[:, : shape[0]]
-    assert source.classes == ["3", "7"] and np.array_equal(source.train.images, expected)
-    np.savez(base / "b.npz", images=make(x), labels=y.astype(float), classes=np.array([f"c{i}" for i in range(8)]))
-    assert load(base / "b.npz")[1].classes == ["c3", "c7"]
-
-
-@given(st.integers(1, 3), st.sampled_from([np.uint8, np.float32, bool, np.int64]))
-@settings(max_examples=12, deadline=None)
-def test_arrays_of_any_kind_keep_their_values(n: int, kind: type) -> None:
-    x = np.random.default_rng(n).integers(0, 2, (n, 4, 5)).astype(kind)
-    full = 1 if kind in (np.uint8, np.int64) else 255
-    assert np.array_equal(as_pictures([("x", x)], Path("x"))[0], x.astype(np.uint8) * full)
-
-
-def test_the_scale_of_floats_is_the_files(base: Path) -> None:
-    """A float a hair beside 0 to 1, as resizing leaves it, makes no bytes of the others; dark bytes stay bytes."""
-    x = np.random.default_rng(0).random((8, 5, 5)).astype(np.float32)
-    x[0, 0, :2] = 1.0000001, -1e-7
-    y = np.array([0, 1] * 4)
-    np.savez(base / "a.npz", x_train=x, y_train=y, x_test=x[2:], y_test=y[2:])
-    expected = np.rint(x.clip(0, 1) * 255)[:, None]
-    _, source = load(base / "a.npz")
-    assert np.array_equal(source.train.images, expected) and np.array_equal(source.test.images, expected[2:])
-    dark = np.full((2, 5, 5), 0.9)
-    np.savez(base / "b.npz", x_train=np.full((4, 5, 5), 200.0), y_train=y[:4], x_test=dark, y_test=y[:2])
-    assert load(base / "b.npz")[1].test.images.max() == 1, "of bytes"
-
-
-def test_labels_of_an_npz_may_be_bytes_or_a_column(base: Path) -> None:
-    x = np.zeros((4, 5, 5), np.uint8)
-    np.savez(base / "a.npz", x=x, y=np.array([b"cat", b"dog"] * 2))
-    assert load(base / "a.npz")[1].classes == ["cat", "dog"]
-    np.savez(base / "b.npz", x=x, y=np.array([[0], [1]] * 2), classes=np.array([b"owl", b"bat"]))
-    assert load(base / "b.npz")[1].classes == ["owl", "bat"]
 
 
 def test_what_is_decoded_is_kept_until_something_changes(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,124 +288,3 @@ def test_sweeps_and_figures_take_it_as_any_other(base: Path, tmp_path: Path) -> 
     assert Run("", {**result.record, "threads": 1}).dataset == "zoo-4"
     images, names = test_pictures(result.record["args"], str(base), np.array([0, 2]))
     assert images.shape == (2, 12, 12, 3) and names == ["ant", "cat"]
-
-
-# ---- bad data: one line that names the file, and the row
-
-
-def test_bad_pictures_and_rows_are_named(base: Path) -> None:
-    tree(base / "a", {"cat": 4, "dog": 4})
-    good = (base / "a/dog/1.png").read_bytes()
-    for bad, why in ((b"no picture", "cannot identify image"), (good[:60], ".")):
-        write(base / "a/dog/1.png", bad)
-        with pytest.raises(UserError, match=f"a/dog/1.png: .*{why}.*; replace this picture") as caught:
-            load(base / "a")
-        assert "\n" not in str(caught.value)
-    hub_parquet(base / "h.parquet", [0, 1, None, 1])
-    with pytest.raises(UserError, match=r"h.parquet: row 2: label is blank; fill it in"):
-        load(base / "h.parquet")
-    hub_parquet(base / "h.parquet", [0, 1, 5, 1], names=["a", "b"])
-    with pytest.raises(UserError, match=r"h.parquet: row 2: label is 5, and there are 2 names"):
-        load(base / "h.parquet")
-    pq.write_table(pa.table({"image": [png(picture(True, 9, 9, 1)), png(picture(True, 9, 9, 1)), b"?", b"?"],
-                             "label": [0, 0, 1, 1]}), base / "h.parquet")
-    with pytest.raises(UserError, match=r"h.parquet: row 2: cannot identify image"):
-        load(base / "h.parquet")
-    x = np.zeros((4, 5, 5))
-    x[2] = np.nan
-    np.savez(base / "n.npz", x=x, y=[0, 1, 0, 1])
-    with pytest.raises(UserError, match=r"n.npz: x: row 2: its numbers are not from 0 to 1"):
-        load(base / "n.npz")
-    np.savez(base / "n.npz", x=np.zeros((4, 5, 5)), y=[0, 1, 0.5, 1])
-    with pytest.raises(UserError, match=r"n.npz: y: row 2: the label is no whole number"):
-        load(base / "n.npz")
-
-
-@pytest.mark.parametrize(("arrays", "line"), [
-    ({"x": np.zeros((4, 5, 5)), "y": np.arange(3)}, "x has 4 images but y 3 labels"),
-    ({"pixels": np.zeros(3)}, "holds pixels; it should hold x_train"),
-    ({"x": np.zeros((4, 5, 5, 2)), "y": np.arange(4)}, r"an array \(4, 5, 5, 2\)"),
-    ({"x": np.zeros((4, 5, 5)), "y": np.zeros(4)}, "holds one class"),
-    ({"x": np.zeros((3, 5, 5)), "y": np.array([0, 0, 1])}, "1 has 1 picture, .*row 2, and none for test; add some"),
-    ({"x": np.zeros((4, 5, 5)), "y": np.eye(4)}, r"y is an array \(4, 4\); .*of one-hot rows give the argmax"),
-    ({"x": np.zeros((4, 5, 5)), "y": np.array([0, 1, np.inf, 1])}, "n.npz: y: row 2: the label is no whole number"),
-    ({"x": np.zeros((4, 5, 5)), "y": np.array(["a", "b", "", "b"])}, "n.npz: y: row 2: the label is blank"),
-    ({"x": np.zeros((4, 5, 5)), "y": np.array(["a", "b"] * 2), "classes": np.array(["a", "c"])},
-     "n.npz: y: row 1: the label is 'b', which is none of the names of classes"),
-    ({"x_train": np.zeros((4, 5, 5)), "y_train": np.array([0, 1] * 2), "x_test": np.zeros((4, 5, 5))},
-     "n.npz: holds x_test and no y_test; it should"),
-    ({"x_train": np.zeros((4, 5, 5)), "y_train": [0, 1, 0, 1], "x_test": np.zeros((2, 5, 5)), "y_test": [0, 0.5]},
-     "n.npz: y_test: row 1: the label is no whole number"),
-    ({"x": np.zeros((0, 5, 5)), "y": np.zeros(0)}, r"x is an array \(0, 5, 5\)"),
-    ({"x": np.full((4, 5, 5), 1.5), "y": [0, 1, 0, 1]}, "n.npz: x: row 0: its numbers are not from 0 to 1"),
-    ({"x": np.full((4, 5, 5), -0.1), "y": [0, 1, 0, 1]}, "n.npz: x: row 0: its numbers are not from 0 to 1")])
-@pytest.mark.filterwarnings("error")
-def test_bad_arrays(base: Path, arrays: dict, line: str) -> None:
-    np.savez(base / "n.npz", **arrays)
-    with pytest.raises(UserError, match=line):
-        load(base / "n.npz")
-
-
-def test_empty_and_unfit_folders(base: Path) -> None:
-    (base / "empty").mkdir()
-    with pytest.raises(UserError, match="empty: no pictures; it should hold a folder of them for each class"):
-        load(base / "empty")
-    tree(base / "a" / "train", {"cat": 3, "dog": 3})
-    tree(base / "a" / "test", {"cat": 3})
-    with pytest.raises(UserError, match="dog has 3 pictures, .*train/dog/0.png, and none for test"):
-        load(base / "a")
-    write(base / "note.txt", "x")
-    with pytest.raises(UserError, match="neither a folder nor an .npz or .parquet"):
-        load(base / "note.txt")
-    with pytest.raises(UserError, match="domains are folders above the classes"):
-        load(base / "a", domains="place")
-
-
-# ---- mammoth-sbs data DIR
-
-
-def test_the_command_shows_what_a_run_would_find(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tree(base / "a", {"ant": 10, "bee": 5, "cat": 5, "dog": 5}, sizes=((30, 20), (8, 8)))
-    data_command([str(base / "a"), "--size", "16", "--n_tasks", "2"])
-    shown = capsys.readouterr().out
-    for line in ("a folder tree, without a test split: 20 % of each class, drawn by seed 0",
-                 "25 pictures, 8 x 8 to 30 x 20, resized to 16 x 16, the middle cut out", "ant 8 2",
-                 "2 tasks:", "1: ant, bee", "2: cat, dog",
-                 f"run: mammoth-sbs run --model er_sbs --dataset seq-folder --data {base / 'a'} --size 16 --n_tasks 2"):
-        assert line in " ".join(shown.split()), line
-    with pytest.raises(UserError, match="--n_tasks 3 does not divide the 4 classes; use one of 1, 2, 4"):
-        data_command(["look", str(base / "a"), "--n_tasks", "3"])
-    bad = write(base / "a" / "bee" / "9.png", b"no picture")
-    capsys.readouterr()
-    with pytest.raises(UserError, match="1 broken picture, see above; a run would stop at the first"):
-        data_command([str(base / "a")])
-    assert f"broken: {bad}: cannot identify image file" in capsys.readouterr().out
-    with pytest.raises(UserError, match="--data nowhere: there is no such file or folder"):
-        data_command(["nowhere"])
-
-
-def test_the_run_that_the_command_names_can_be_pasted(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for domain in ("photo", "art"):
-        tree(base / "my pictures" / domain, {"cat": 5, "dog": 5})
-    data_command(["my pictures", "--base_path", str(base), "--domains", "folder", "--n_tasks", "3"])
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert shlex.split(last.partition("--dataset ")[2]) == [
-        "seq-folder", "--data", "my pictures", "--domains", "folder", "--base_path", str(base)]
-
-
-def test_the_command_says_what_it_leaves_out(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tree(base / "a", {"cat": 3, "dog": 3})
-    for i in range(4):
-        write(base / "a" / "cow" / f"{i}.heic", b"x")
-    data_command([str(base / "a")])
-    shown = capsys.readouterr().out
-    assert "  4 files are no pictures: 0.heic, 1.heic, 2.heic, ...\n  class cow has none\n" in shown
-
-
-def test_the_command_shows_domains(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for domain in ("photo", "art"):
-        tree(base / "a" / domain, {"cat": 5, "dog": 5} if domain == "art" else {"cat": 5})
-    data_command([str(base / "a"), "--domains", "folder"])
-    shown = capsys.readouterr().out
-    assert "2 tasks, a domain each, of the same 2 classes: art, photo" in shown
-    assert "photo/dog 0 0 not there" in " ".join(shown.split())

@@ -57,7 +57,10 @@ def collect(options: Options, base: str) -> Collection:
             if len(inside) > 1:
                 raise UserError(f"{top}: holds {len(inside)} .npz files; name one of them, as --data {inside[0]}")
             return from_npz(inside[0], options)
-        return from_parquet([(top, False)] if top.is_file() else chosen(inside), options)
+        parts = [(top, False)] if top.is_file() else chosen(inside)
+        it, others = from_parquet(parts, options), sorted({*inside} - {path for path, _ in parts})
+        it.notes += [f"left out: {', '.join(str(path.relative_to(top)) for path in others)}"] if others else []
+        return it
 
 
 def from_tree(top: Path, options: Options) -> Collection | None:

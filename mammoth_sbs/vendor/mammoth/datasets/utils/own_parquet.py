@@ -60,8 +60,8 @@ def chosen(files: list[Path]) -> list[tuple[Path, bool]]:
                      for match in [re.fullmatch(r"(.*)-\d+-of-(\d+)", path.stem)] if match)
     for (folder, name, total), count in shards.items():
         if count != int(total):
-            raise UserError(f"{folder}: holds {count} files {name}-*-of-{total}.parquet instead of {int(total)}; add "
-                            "what is missing")
+            raise UserError(f"{folder}: holds {count} of {int(total)} files {name}-*-of-{total}.parquet; add what is "
+                            "missing")
     return found
 
 
@@ -75,11 +75,11 @@ def from_parquet(parts: list[tuple[Path, bool]], options: Options) -> Collection
     counts: list[int] = []
     tested: list[bool] = []
     known: list[str] = []
-    image, files = "", [path for path, _ in parts]
+    files, images = [path for path, _ in parts], []
     for path, for_testing in parts:
         with blame(path), pq.ParquetFile(path) as file:
             schema = file.schema_arrow
-            image = column(schema.names, ("image", "img", "picture", "jpg", "png"))
+            images.append(column(schema.names, ("image", "img", "picture", "jpg", "png")))
             label = column(schema.names, ("label", "fine_label", "labels", "class", "target", "cls"))
             known = known or label_names(schema, label)
             columns = [label, *([options.domains] if options.domains else [])]
@@ -113,7 +113,7 @@ def from_parquet(parts: list[tuple[Path, bool]], options: Options) -> Collection
     bounds = np.cumsum([0, *counts])
 
     def read(rows: np.ndarray) -> Iterator[tuple[str, bytes | str | np.ndarray]]:
-        for path, first, end in zip(files, bounds, bounds[1:], strict=False):
+        for path, image, first, end in zip(files, images, bounds, bounds[1:], strict=False):
             wanted = set((rows[(rows >= first) & (rows < end)] - first).tolist())
             with blame(path), pq.ParquetFile(path) as file:
                 row = 0
