@@ -12,6 +12,8 @@ from mammoth_sbs.errors import UserError
 from mammoth_sbs.host.data import PLACES, export, listing, look, mammoth_accepts
 from mammoth_sbs.values import SEED, at_least, number, path, text
 
+DATA = Path("data")  # where data sets are, unless --base_path says otherwise
+
 
 def parser() -> Parser:
     it = Parser(prog="mammoth-sbs data", description=__doc__)
@@ -30,7 +32,7 @@ def parser() -> Parser:
     own.add_argument("--n_tasks", type=at_least(1), help="cut the classes into this many tasks")
     own.add_argument("--class_order", type=text, metavar="FILE", help="a class per line")
     for action in (show, write, own):
-        action.add_argument("--base_path", type=path, default=Path("data"), metavar="DIR",
+        action.add_argument("--base_path", type=path, default=DATA, metavar="DIR",
                             help="where data sets are (default: data)")
     write.add_argument("names", type=text, nargs="*", metavar="NAME",
                        help=f"of {', '.join(PLACES)} (default: those that are there)")
@@ -53,7 +55,8 @@ def main(argv: list[str]) -> None:
         from datasets.utils.own import Options
 
         options = Options(args.data, args.size, args.fit, args.domains, args.test_share, args.split_seed)
-        for line in look(options, str(base), args.n_tasks, args.class_order):
+        given = str(args.base_path) if args.base_path != DATA else None
+        for line in look(options, str(base), args.n_tasks, args.class_order, given):
             print(line, flush=True)
         return
     if args.action == "list":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import shlex
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -181,11 +182,14 @@ def mammoth_accepts(name: str, base: Path) -> str:
 # ---- a user's own
 
 
-def look(options: Any, base: str, n_tasks: int | None = None, class_order: str | None = None) -> Iterator[str]:
-    """What `--dataset seq-folder` would find, every picture decoded: a line each for what a user should know."""
+def look(options: Any, base: str, n_tasks: int | None = None, class_order: str | None = None,
+         base_path: str | None = None) -> Iterator[str]:
+    """What `--dataset seq-folder` would find, every picture decoded: a line each for what a user should know.
+
+    The flags for the run that it names are those that were given, `base_path` too."""
     import numpy as np
 
-    from datasets.seq_folder import usual_tasks
+    from datasets.seq_folder import ONE_CLASS, usual_tasks
     from datasets.utils.own import collect, place_of, split, survey
     from datasets.utils.tasks import class_order_file
 
@@ -194,6 +198,7 @@ def look(options: Any, base: str, n_tasks: int | None = None, class_order: str |
     given = "with a test split" if it.test is not None else \
         f"without a test split: {100 * options.test_share:g} % of each class, drawn by seed {options.split_seed}"
     yield f"{place_of(options.data, base)}: {it.kind}, {given}"
+    yield from (f"  {note}" for note in it.notes)
     for line in seen.broken:
         yield f"  broken: {line}"
     if not seen.sizes:
@@ -208,10 +213,11 @@ def look(options: Any, base: str, n_tasks: int | None = None, class_order: str |
     yield f"  {head:{width}}  training  test"
     for i in range(classes * groups):
         yield f"  {it.title(i):{width}}  {counts[0][i]:8}  {counts[1][i]:4}" + "  not there" * (not counts[0][i])
-    flags = "".join(f" --{name} {value}" for name, value, usual in (
+    flags = "".join(f" --{name} {shlex.quote(str(value))}" for name, value, usual in (
         ("size", options.size, None), ("fit", options.fit, "crop"), ("domains", options.domains, None),
         ("test_share", options.test_share, 0.2), ("split_seed", options.split_seed, 0),
-        ("n_tasks", n_tasks, None), ("class_order", class_order, None)) if value != usual)
+        ("n_tasks", n_tasks if it.domain is None else None, None), ("class_order", class_order, None),
+        ("base_path", base_path, None)) if value != usual)
     order = np.argsort(class_order_file(class_order, it.classes, classes)) if class_order else range(classes)
     names = [it.classes[i] for i in order]
     if it.domain is not None:
@@ -225,11 +231,13 @@ def look(options: Any, base: str, n_tasks: int | None = None, class_order: str |
         yield f"  {tasks} task{'s' * (tasks > 1)}:"
         for i in range(tasks):
             yield f"    {i + 1}: {', '.join(names[i * each : (i + 1) * each])}"
+        if each == 1:
+            yield f"  warning: {ONE_CLASS}"
     if seen.broken:
         count = len(seen.broken)
         raise UserError(f"--data {options.data}: {count} broken picture{'s' * (count > 1)}, see above; a run would "
                         "stop at the first: replace them, or take them out")
-    yield f"  run: mammoth-sbs run --model er_sbs --dataset seq-folder --data {options.data}{flags}"
+    yield f"  run: mammoth-sbs run --model er_sbs --dataset seq-folder --data {shlex.quote(options.data)}{flags}"
 
 
 def listing(base: Path) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ import pytest
 
 from mammoth_sbs.errors import UserError
 from tests.vendor.datasets.conftest import png, write
-from tests.vendor.datasets.test_own import picture, run, tree
+from tests.vendor.datasets.own import picture, run, tree
 
 from datasets.utils.content import code_of
 

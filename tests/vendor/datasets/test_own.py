@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -20,35 +16,15 @@ from mammoth_sbs import train
 from mammoth_sbs.commands.data import main as data_command
 from mammoth_sbs.errors import UserError
 from tests.vendor.datasets.conftest import png, write
+from tests.vendor.datasets.own import hub_parquet, load, picture, run, tree
 
-from datasets.utils.own import Options, as_pictures, collect, load_own, split
+import datasets.utils.own as own
+from datasets.seq_folder import moments, usual_tasks
+from datasets.utils.collection import numbered
+from datasets.utils.own import Options, collect, load_own, split
+from datasets.utils.tasks import class_order_file
 
 METHODS = ("er", "der", "derpp", "xder", "gem", "agem", "rpc", "fdr")
-
-
-def picture(colour: bool, width: int, height: int, level: int) -> np.ndarray:
-    """Of one level, so that resizing does not change it; the left half darker."""
-    image = np.full((height, width, 3) if colour else (height, width), level, np.uint8)
-    image[:, : width // 2] //= 2
-    return image.transpose(2, 0, 1) if colour else image
-
-
-def tree(top: Path, counts: dict[str, int], colour: bool = True, sizes: Sequence[tuple] = ((12, 12),)) -> Path:
-    """<class>/*.png with so many pictures each; a class is told by its level."""
-    for c, (name, count) in enumerate(counts.items()):
-        for i in range(count):
-            write(top / name / f"{i}.png", png(picture(colour, *sizes[i % len(sizes)], 40 * c + 30)))
-    return top
-
-
-def load(data: Path, **options: Any) -> Any:
-    return load_own(Options(str(data), **options), ".", lambda line: None)
-
-
-def run(model: str, data: Path, **flags: Any) -> Any:
-    more = {"buffer_size": 24} if model != "sgd" and model != "joint" else {}
-    flags = {"backbone": "mnistmlp", "n_epochs": 2, "lr": 0.05, "batch_size": 8, "seed": 0, **more, **flags}
-    return train(model, "seq-folder", data=str(data), **flags)
 
 
 # ---- what is found
@@ -121,63 +97,58 @@ def test_a_phones_pictures_are_turned_upright(base: Path) -> None:
     assert int(dog[0, 5, 1]) == 200 and int(dog[0, 5, 10]) == 100
 
 
-def hub_parquet(path: Path, labels: list, domains: list | None = None, names: list[str] | None = None) -> Path:
-    """As `datasets` writes it, with the names of classes in the schema."""
-    pictures = [{"bytes": png(picture(True, 10, 10, 20 * i % 250)), "path": None} for i in range(len(labels))]
-    table = pa.table({"image": pictures, "label": labels, **({"place": domains} if domains else {})})
-    if names:
-        info = {"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}}}}
-        table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path)
-    return path
+@pytest.mark.parametrize("suffix", ["png", "jpg", "tif"])
+@pytest.mark.parametrize("orientation", [1, 5, 6, 8])
+def test_a_turned_picture_has_the_sides_that_are_seen(base: Path, suffix: str, orientation: int) -> None:
+    image, exif = Image.fromarray(picture(True, 30, 20, 200).transpose(1, 2, 0)), Image.Exif()
+    exif[0x0112] = orientation
+    for name in ("cat", "dog"):
+        (base / "a" / name).mkdir(parents=True)
+        for i in range(2):
+            image.save(base / "a" / name / f"{i}.{suffix}", exif=exif)
+    said: list[str] = []
+    _, source = load_own(Options(str(base / "a")), ".", said.append)
+    assert source.train.images.shape[1:] == ((3, 20, 30) if orientation == 1 else (3, 30, 20))
+    assert said[0].endswith(f"{'30 x 20' if orientation == 1 else '20 x 30'}, used as they are")
 
 
-@pytest.mark.parametrize("inside", ["", "data/"])
-def test_parquet_files(base: Path, inside: str) -> None:
-    hub_parquet(base / f"h/{inside}train-00000-of-00001.parquet", [2, 0, 2, 0], names=["owl", "cat", "bat"])
-    hub_parquet(base / f"h/{inside}test-00000-of-00001.parquet", [0, 2], names=["owl", "cat", "bat"])
-    _, source = load(base / "h")
-    assert source.classes == ["owl", "bat"] and source.train.labels.tolist() == [1, 0, 1, 0]
-    assert source.train.images[:, 0, 0, 9].tolist() == [0, 20, 40, 60]
-    one = hub_parquet(base / "one.parquet", ["b", "a", "b", "a", "a"])
-    it, source = load(one)
-    assert it.test is None and source.classes == ["a", "b"] and len(source.test.labels) == 2
-
-
-@pytest.mark.parametrize(("make", "shape"), [
-    (lambda x: x, (3, 6, 8)), (lambda x: x.transpose(0, 3, 1, 2), (3, 6, 8)), (lambda x: x[..., 0], (1, 6, 8)),
-    (lambda x: (x / 255).astype(np.float32), (3, 6, 8)), (lambda x: x.astype(np.float64), (3, 6, 8))])
-def test_npz(base: Path, make: Any, shape: tuple) -> None:
-    x = np.random.default_rng(0).integers(0, 256, (10, 6, 8, 3), np.uint8)
-    x[0, 0, 0] = 255
-    y = np.array([3, 7] * 5)
-    np.savez(base / "a.npz", x_train=make(x), y_train=y, x_test=make(x[:4]), y_test=y[:4])
-    _, source = load(base / "a.npz")
-    expected = x.transpose(0, 3, 1, 2)[:, : shape[0]]
-    assert source.classes == ["3", "7"] and np.array_equal(source.train.images, expected)
-    np.savez(base / "b.npz", images=make(x), labels=y.astype(float), classes=np.array([f"c{i}" for i in range(8)]))
-    assert load(base / "b.npz")[1].classes == ["c3", "c7"]
-
-
-@given(st.integers(1, 3), st.sampled_from([np.uint8, np.float32, bool, np.int64]))
-@settings(max_examples=12, deadline=None)
-def test_arrays_of_any_kind_keep_their_values(n: int, kind: type) -> None:
-    x = np.random.default_rng(n).integers(0, 2, (n, 4, 5)).astype(kind)
-    full = 1 if kind in (np.uint8, np.int64) else 255
-    assert np.array_equal(as_pictures(x, Path("x")), x.astype(np.uint8) * full)
+@pytest.mark.parametrize(("train_part", "test_part"), [
+    ("Train", "Test"), ("training", "testing"), ("train", "eval"), ("TRAIN", "Validation")])
+def test_folders_of_splits_have_many_names(base: Path, train_part: str, test_part: str) -> None:
+    tree(base / "a" / train_part, {"cat": 4, "dog": 4})
+    with pytest.raises(UserError, match=f"{train_part}: holds folders, so it is no class, and there is no test/ or"):
+        load(base / "a")
+    tree(base / "a" / test_part, {"cat": 1, "dog": 2})
+    _, source = load(base / "a")
+    assert source.classes == ["cat", "dog"] and len(source.train.labels) == 8 and len(source.test.labels) == 3
+    assert load(tree(base / "b", {"bus": 3, "train": 3}))[1].classes == ["bus", "train"], "of trains"
 
 
 def test_what_is_decoded_is_kept_until_something_changes(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And every run says what the pictures became, also those that find it done."""
     tree(base / "a", {"cat": 4, "dog": 4})
     said: list[str] = []
+    looked: list[int] = []
+    monkeypatch.setattr(own, "survey", lambda it, look=own.survey: (looked.append(1), look(it))[1])
     options = Options(str(base / "a"))
     for more in (options, options, Options(str(base / "a"), size=8), options):
         load_own(more, ".", said.append)
-    assert len(said) == 2, "decoded once for each size"
+    assert len(looked) == 2, "decoded once for each size"
+    assert said == [f"--data {base / 'a'}: 8 pictures of 12 x 12, {what}" for what in (
+        "used as they are", "used as they are", "resized to 8 x 8, the middle cut out of them where the sides differ",
+        "used as they are")]
     tree(base / "a", {"cat": 5, "dog": 4})
     load_own(options, ".", said.append)
-    assert len(said) == 3
+    assert len(looked) == 3
+
+
+def test_classes_have_one_order(base: Path) -> None:
+    """Whatever order a set has: 1, 01 and 001 are the same number, and a superscript two is none."""
+    for names in (["1", "01", "001", "b", "²"], ["²", "001", "b", "1", "01"]):
+        assert numbered(names)[1] == ["001", "01", "1", "b", "²"]
+    assert numbered([f"{'0' * i}7" for i in reversed(range(9))])[1] == sorted(f"{'0' * i}7" for i in range(9))
+    tree(base / "a", {"²": 2, "1²": 2, "01": 2, "1": 2})
+    assert load(base / "a")[1].classes == ["01", "1", "1²", "²"]
 
 
 # ---- in a run
@@ -251,11 +222,33 @@ def test_mean_and_deviation_are_measured(base: Path) -> None:
     assert abs(float(inputs.mean())) < 0.2 and abs(float(inputs.std()) - 1) < 0.2
 
 
+def test_moments_are_those_of_all_pictures_at_once() -> None:
+    x = np.random.default_rng(0).integers(0, 256, (600, 3, 5, 7), np.uint8)
+    for images in (x, x[::7], x[:1], np.full((3, 1, 2, 2), 9, np.uint8)):
+        mean, std = moments(images)
+        assert np.allclose(mean, (images / 255).mean((0, 2, 3))) and np.allclose(std, (images / 255).std((0, 2, 3)))
+    tracemalloc.start()
+    moments(np.broadcast_to(x[:1], (20_000, 3, 5, 7)))
+    assert tracemalloc.get_traced_memory()[1] < 1e6, "a block at a time"
+    tracemalloc.stop()
+
+
+def test_tasks_have_two_classes_or_more_if_that_can_be(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [usual_tasks(n) for n in (2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 14, 100)] == [2, 3, 2, 5, 3, 4, 3, 5, 11, 6, 7, 5]
+    tree(base / "a", {name: 4 for name in ("ant", "bee", "cat")})
+    with pytest.warns(UserWarning, match="a: a task has one class, so that learning speed says nothing"):
+        run("sgd", base / "a")
+    data_command([str(base / "a")])
+    assert "warning: a task has one class" in capsys.readouterr().out
+
+
 def test_class_order_by_a_file(base: Path) -> None:
     tree(base / "a", {name: 4 for name in ("ant", "bee", "cat", "dog")})
     order = write(base / "order.txt", "dog\n# comment\n1\n\ncat  # the third\nant\n")
     names = run("sgd", base / "a", class_order=str(order), n_tasks=2).model.dataset.get_class_names()
     assert names == ["dog", "bee", "cat", "ant"]
+    order.write_bytes(b"\xef\xbb\xbf" + order.read_bytes())  # as Windows marks UTF-8
+    assert class_order_file(str(order), ["ant", "bee", "cat", "dog"], 4).tolist() == [3, 1, 2, 0]
     for text, line in (("dog\nbea\n", r"order.txt: line 2: 'bea' is no class; there are 0 to 3, or by name ant"),
                        ("dog\n0\nant\nbee\n", "class 0 is named twice"),
                        ("dog\nbee\n", "names 2 classes, and 4 are used")):
@@ -297,93 +290,3 @@ def test_sweeps_and_figures_take_it_as_any_other(base: Path, tmp_path: Path) -> 
     for args in (result.record["args"], named(result.record["args"])):  # a sweep's records leave out unset flags
         images, names = test_pictures(args, str(base), np.array([0, 2]))
         assert images.shape == (2, 12, 12, 3) and names == ["ant", "cat"]
-
-
-# ---- bad data: one line that names the file, and the row
-
-
-def test_bad_pictures_and_rows_are_named(base: Path) -> None:
-    tree(base / "a", {"cat": 4, "dog": 4})
-    good = (base / "a/dog/1.png").read_bytes()
-    for bad, why in ((b"no picture", "cannot identify image"), (good[:60], ".")):
-        write(base / "a/dog/1.png", bad)
-        with pytest.raises(UserError, match=f"a/dog/1.png: .*{why}.*; replace this picture") as caught:
-            load(base / "a")
-        assert "\n" not in str(caught.value)
-    hub_parquet(base / "h.parquet", [0, 1, None, 1])
-    with pytest.raises(UserError, match=r"h.parquet: row 2: label is blank; fill it in"):
-        load(base / "h.parquet")
-    hub_parquet(base / "h.parquet", [0, 1, 5, 1], names=["a", "b"])
-    with pytest.raises(UserError, match=r"h.parquet: row 2: label is 5, and there are 2 names"):
-        load(base / "h.parquet")
-    pq.write_table(pa.table({"image": [png(picture(True, 9, 9, 1)), png(picture(True, 9, 9, 1)), b"?", b"?"],
-                             "label": [0, 0, 1, 1]}), base / "h.parquet")
-    with pytest.raises(UserError, match=r"h.parquet: row 2: cannot identify image"):
-        load(base / "h.parquet")
-    x = np.zeros((4, 5, 5))
-    x[2] = np.nan
-    np.savez(base / "n.npz", x=x, y=[0, 1, 0, 1])
-    with pytest.raises(UserError, match=r"n.npz: row 2: its numbers are not from 0 to 1"):
-        load(base / "n.npz")
-    np.savez(base / "n.npz", x=np.zeros((4, 5, 5)), y=[0, 1, 0.5, 1])
-    with pytest.raises(UserError, match=r"n.npz: row 2: the label is no whole number"):
-        load(base / "n.npz")
-
-
-@pytest.mark.parametrize(("arrays", "line"), [
-    ({"x": np.zeros((4, 5, 5)), "y": np.arange(3)}, "4 images but 3 labels"),
-    ({"pixels": np.zeros(3)}, "holds pixels; it should hold x_train"),
-    ({"x": np.zeros((4, 5, 5, 2)), "y": np.arange(4)}, r"an array \(4, 5, 5, 2\)"),
-    ({"x": np.zeros((4, 5, 5)), "y": np.zeros(4)}, "holds one class"),
-    ({"x": np.zeros((3, 5, 5)), "y": np.array([0, 0, 1])}, "1 has 1 picture, .*row 2, and none for test; add some")])
-def test_bad_arrays(base: Path, arrays: dict, line: str) -> None:
-    np.savez(base / "n.npz", **arrays)
-    with pytest.raises(UserError, match=line):
-        load(base / "n.npz")
-
-
-def test_empty_and_unfit_folders(base: Path) -> None:
-    (base / "empty").mkdir()
-    with pytest.raises(UserError, match="empty: no pictures; it should hold a folder of them for each class"):
-        load(base / "empty")
-    tree(base / "a" / "train", {"cat": 3, "dog": 3})
-    tree(base / "a" / "test", {"cat": 3})
-    with pytest.raises(UserError, match="dog has 3 pictures, .*train/dog/0.png, and none for test"):
-        load(base / "a")
-    write(base / "note.txt", "x")
-    with pytest.raises(UserError, match="neither a folder nor an .npz or .parquet"):
-        load(base / "note.txt")
-    with pytest.raises(UserError, match="domains are folders above the classes"):
-        load(base / "a", domains="place")
-
-
-# ---- mammoth-sbs data DIR
-
-
-def test_the_command_shows_what_a_run_would_find(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tree(base / "a", {"ant": 10, "bee": 5, "cat": 5, "dog": 5}, sizes=((30, 20), (8, 8)))
-    data_command([str(base / "a"), "--size", "16", "--n_tasks", "2"])
-    shown = capsys.readouterr().out
-    for line in ("a folder tree, without a test split: 20 % of each class, drawn by seed 0",
-                 "25 pictures, 8 x 8 to 30 x 20, resized to 16 x 16, the middle cut out", "ant 8 2",
-                 "2 tasks:", "1: ant, bee", "2: cat, dog",
-                 f"run: mammoth-sbs run --model er_sbs --dataset seq-folder --data {base / 'a'} --size 16 --n_tasks 2"):
-        assert line in " ".join(shown.split()), line
-    with pytest.raises(UserError, match="--n_tasks 3 does not divide the 4 classes; use one of 1, 2, 4"):
-        data_command(["look", str(base / "a"), "--n_tasks", "3"])
-    bad = write(base / "a" / "bee" / "9.png", b"no picture")
-    capsys.readouterr()
-    with pytest.raises(UserError, match="1 broken picture, see above; a run would stop at the first"):
-        data_command([str(base / "a")])
-    assert f"broken: {bad}: cannot identify image file" in capsys.readouterr().out
-    with pytest.raises(UserError, match="--data nowhere: there is no such file or folder"):
-        data_command(["nowhere"])
-
-
-def test_the_command_shows_domains(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for domain in ("photo", "art"):
-        tree(base / "a" / domain, {"cat": 5, "dog": 5} if domain == "art" else {"cat": 5})
-    data_command([str(base / "a"), "--domains", "folder"])
-    shown = capsys.readouterr().out
-    assert "2 tasks, a domain each, of the same 2 classes: art, photo" in shown
-    assert "photo/dog 0 0 not there" in " ".join(shown.split())

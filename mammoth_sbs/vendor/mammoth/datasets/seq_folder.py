@@ -4,14 +4,15 @@ import numpy as np
 
 from mammoth_sbs.errors import UserError
 from mammoth_sbs.values import SEED, at_least, number, text
-from mammoth_sbs.watch import say
+from mammoth_sbs.watch import say, warn
 
 from datasets.utils.continual_dataset import ContinualDataset
-from datasets.utils.formats import FITS, Images, Source
+from datasets.utils.formats import BLOCK, FITS, Images, Source
 from datasets.utils.own import Options, load_own
 from utils.conf import base_path
 
 MEASURED = 10_000  # training pictures that mean and deviation are measured on, at the most
+ONE_CLASS = "a task has one class, so that learning speed says nothing, and Task-IL is 100 % by itself"
 AUGMENT = ("none", "crop", "flip", "crop-flip")
 
 
@@ -40,13 +41,16 @@ class SequentialFolder(ContinualDataset):
         args = self.args
         options = Options(args.data, args.size, args.fit, args.domains, args.test_share, args.split_seed)
         it, source = load_own(options, base_path(), say)
-        images = source.train.images[:: -(-len(source.train.images) // MEASURED)] / 255.0
-        self.MEAN, self.STD = (tuple(float(f"{x:.4f}") for x in of((0, 2, 3))) for of in (images.mean, images.std))
+        images = source.train.images[:: -(-len(source.train.images) // MEASURED)]
+        self.MEAN, self.STD = (tuple(float(f"{x:.4f}") for x in of) for of in moments(images))
         self.STD = tuple(max(x, 1e-3) for x in self.STD)  # of pictures that are all alike
         self.SIZE = source.train.images.shape[2:]
         self.PADDING = min(self.SIZE) // 8 if args.augment.startswith("crop") else 0
         self.FLIP = args.augment.endswith("flip")
         self.N_TASKS = usual_tasks(args.max_classes or len(it.classes))
+        if it.domain is None and not args.joint and \
+                (args.n_tasks or self.N_TASKS) == (args.max_classes or len(it.classes)):
+            warn(f"--data {args.data}: {ONE_CLASS}")
         if it.domain is None or args.joint:
             return source if it.domain is None else by_class(source, len(it.classes), it.classes)[0]
         self.N_TASKS, self.SETTING = len(it.domains), "domain-il"
@@ -61,8 +65,20 @@ class SequentialFolder(ContinualDataset):
 
 
 def usual_tasks(classes: int) -> int:
-    """Five tasks, or what is next to it and divides the classes."""
-    return min((n for n in range(1, classes + 1) if classes % n == 0), key=lambda n: (n < 2, abs(n - 5), -n))
+    """Five tasks, or what is next to it and divides the classes, two or more for each if that can be."""
+    return min((n for n in range(1, classes + 1) if classes % n == 0),
+               key=lambda n: (n < 2, classes // n < 2, abs(n - 5), -n))
+
+
+def moments(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each channel, from 0 to 1; of bytes it is enough to count each value, block by block."""
+    counts = np.zeros((images.shape[1], 256), np.int64)
+    for first in range(0, len(images), BLOCK):
+        for channel, count in enumerate(counts):
+            count += np.bincount(images[first : first + BLOCK, channel].ravel(), minlength=256)
+    levels, share = np.arange(256) / 255, counts / counts.sum(1, keepdims=True)
+    mean = share @ levels
+    return mean, np.sqrt((share * (levels - mean[:, None]) ** 2).sum(1))
 
 
 def by_class(source: Source, count: int, classes: list[str]) -> tuple[Source, tuple[np.ndarray, np.ndarray]]:

@@ -41,6 +41,7 @@ from datasets.utils.formats import (
 )
 
 CACHE_FORMAT = 1  # part of every cache key: raise it when what is stored changes
+NOTE = "note.txt"  # what was said of pictures of unknown size
 FILES = {*(f"{split}_{part}.npy" for split in ("train", "test") for part in Images._fields), "classes.json"}
 DIGESTS = "digests.json"  # of these
 STALL = 20  # seconds without a new byte after which a download is given up
@@ -100,8 +101,10 @@ def _verify(entry: Path, files: Set[str] = FILES) -> None:
         write_atomically(remembered, lambda f: f.write(json.dumps(now).encode()), "cache")
 
 
-def _open(entry: Path) -> Source:
+def _open(entry: Path, say: Callable[[str], object] | None = None) -> Source:
     _verify(entry)
+    if say is not None:
+        say((entry / NOTE).read_text(encoding="utf-8"))
     train, test = (Images(*(np.load(entry / f"{split}_{part}.npy", mmap_mode="r") for part in Images._fields))
                    for split in ("train", "test"))
     return Source(train, test, json.loads((entry / "classes.json").read_text(encoding="utf-8")))
@@ -136,10 +139,12 @@ def _write(found: Found, spec: Spec, entry: Path) -> None:
     (entry / DIGESTS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
 
 
-def cached(spec: Spec, found: Found, more: Any = None, shape: Callable[[], Shape] | None = None) -> Source:
+def cached(spec: Spec, found: Found, more: Any = None, look: Callable[[], tuple[Shape, str]] | None = None,
+           say: Callable[[str], object] | None = None) -> Source:
     """The arrays for these files: from the cache if the files are unchanged since, else decoded into it.
 
-    `more` is what else decides on them. `shape` looks at pictures of unknown size, when they are to be decoded."""
+    `more` is what else decides on them. `look` finds what pictures of unknown size become, when they are to be decoded,
+    and a line for `say`, which is told it then and whenever they come from the cache."""
     with blame(f"the files of {spec.name}"):
         stats = [(str(path), stat.st_size, stat.st_mtime_ns)
                  for path in found.files for stat in (os.stat(path),)]  # noqa: PTH116  no `Path`s, as above
@@ -149,19 +154,23 @@ def cached(spec: Spec, found: Found, more: Any = None, shape: Callable[[], Shape
     entry = cache / f"{spec.name}-{key}"
     if entry.is_dir():
         try:
-            return _open(entry)
+            return _open(entry, say)
         except (OSError, ValueError) as exc:  # by a power cut or a failing disk; or made before there were digests
             if (entry / DIGESTS).exists():
                 print(f"note: {entry}: {reason(exc)}; decoding it again", file=sys.stderr, flush=True)
             shutil.rmtree(entry, ignore_errors=True)
-    if shape is not None:
-        spec = spec._replace(shape=shape())
+    note = ""
+    if look is not None:
+        shape, note = look()
+        spec = spec._replace(shape=shape)
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with partial_folder(cache) as beside:
             _write(found, spec, beside / "entry")
+            if note:
+                (beside / "entry" / NOTE).write_text(note, encoding="utf-8")
             _land(beside / "entry", entry)
-        return _open(entry)
+        return _open(entry, say)
     except OSError as exc:
         raise UserError(f"cannot write the cache in {cache}: {reason(exc)}; free some room there, "
                         "or set MAMMOTH_SBS_CACHE to another folder") from exc
