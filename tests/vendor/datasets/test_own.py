@@ -285,6 +285,6 @@ def test_sweeps_and_figures_take_it_as_any_other(base: Path, tmp_path: Path) -> 
     assert ids[0] == ids[1] and len(set(ids[0])) == 4
     result = train("er_sbs", "seq-folder", data="zoo", base_path=str(base), backbone="mnistmlp", n_epochs=1,
                    batch_size=4, seed=0)
-    assert Run("", {**result.record, "threads": 1}).dataset == "zoo-4"
+    assert Run("", {**result.record, "threads": 1}).dataset == "zoo-2"
     images, names = test_pictures(result.record["args"], str(base), np.array([0, 2]))
     assert images.shape == (2, 12, 12, 3) and names == ["ant", "cat"]
