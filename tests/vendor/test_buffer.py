@@ -157,3 +157,11 @@ def test_serialize_and_load_make_an_equal_buffer_that_goes_on_equally() -> None:
         buffer.add_data(examples=numbers(9, 20), labels=torch.arange(9, 29), logits=torch.ones(20, 3))
     assert a.num_seen_examples == b.num_seen_examples == 29
     assert all(torch.equal(x, y) for x, y in zip(a.get_all_data(), b.get_all_data(), strict=True))
+
+
+def test_slots_are_named_by_number_or_by_a_mask() -> None:
+    buffer = Buffer(4)
+    buffer.add_data(torch.arange(4.0)[:, None], torch.arange(4))
+    for slots in (torch.tensor([3, 1]), torch.tensor([False, True, False, True])):
+        examples, labels = buffer.get_data_by_index(slots)
+        assert sorted(labels.tolist()) == [1, 3] and torch.equal(examples[:, 0], labels.float())

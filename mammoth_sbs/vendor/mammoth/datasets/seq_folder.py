@@ -28,7 +28,7 @@ class SequentialFolder(ContinualDataset):
         "data": (inspect.Parameter.empty, text, "a folder of pictures, <class>/* or train/<class>/* and "
                  "test/<class>/*; parquet files of the Hugging Face Hub; an .npz; here or below --base_path"),
         "size": (None, at_least(4, 512), "side of the squares that pictures become (default: as they are, if all have "
-                 "one size of up to 128 x 128, else 64)"),
+                 "one size of up to 128 x 128, else 64; or --image_size, if a network with weights wants more)"),
         "fit": (FITS[0], FITS, "how pictures become squares: the middle cut out, or stretched"),
         "domains": (None, text, "tasks are domains, and all have the same classes: a column of the parquet files, an "
                     "array of the .npz, or for <domain>/<class>/* the word folder (default: tasks are classes)"),

@@ -91,6 +91,8 @@ class Buffer:
                           device: torch.device | str | None = None) -> tuple[Tensor, ...]:
         """The content of some slots."""
         indexes = there(indexes, self.device)
+        if indexes.dtype == torch.bool:  # a mask
+            indexes = indexes.nonzero().flatten()
         first, *rest = (there(getattr(self, name).index_select(0, indexes), device or self.device)
                         for name in self.used_attributes)
         return (transform(first) if transform else first, *rest)
