@@ -133,9 +133,9 @@ def test_what_onednn_does_not_take_is_torchs_own(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(("vendor", "amd"), [("AuthenticAMD", True), ("GenuineIntel", False)])
 def test_whose_processor_it_is(vendor: str, amd: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read off /proc; elsewhere, what Python knows of it."""
-    monkeypatch.setattr(Path, "read_text", lambda _: f"processor : 0\nvendor_id : {vendor}\n")
+    monkeypatch.setattr(Path, "read_text", lambda _, encoding: f"processor : 0\nvendor_id : {vendor}\n")
     assert pretrained.of_amd.__wrapped__() == amd
-    monkeypatch.setattr(Path, "read_text", lambda _: (tmp_path / "absent").read_bytes())
+    monkeypatch.setattr(Path, "read_text", lambda _, encoding: (tmp_path / "absent").read_bytes())
     monkeypatch.setattr("platform.processor", lambda: f"Family 25 Model 1, {vendor}")
     assert pretrained.of_amd.__wrapped__() == amd
 

@@ -84,7 +84,7 @@ def onednn_product(a: Tensor, b: Tensor) -> Tensor:
 def of_amd() -> bool:
     """Whether the processor is AMD's; on Intel's, MKL is the faster one."""
     try:
-        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
+        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return "AuthenticAMD" in platform.processor()
 

@@ -58,7 +58,7 @@ def labels_in_order(order: list[int], found: int, count: int, who: str) -> np.nd
 def class_order_file(path: str, names: Sequence[str], count: int) -> np.ndarray:
     """Likewise from a file: a class per line, by name or number; what is behind # does not count."""
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+        lines = Path(path).read_text(encoding="utf-8").removeprefix("\ufeff").splitlines()
     except (OSError, ValueError) as e:
         raise UserError(f"--class_order {path}: {reason(e)}; give a file with a class per line") from None
     order: list[int] = []
