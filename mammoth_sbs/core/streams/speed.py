@@ -13,8 +13,9 @@ and at each replay; and the band, which SBS draws from at the end of a task, is 
 - Who *leaves*: the reservoir draws a slot. Not its example leaves, but of those of the same class (the `near` nearest
   to it by time of arrival) one that lies outside the band: the q quickest and s slowest. The two change places, so
   that each slot holds an example of the class that it would hold in the stock reservoir, bit for bit, and a replay the
-  same classes; only who of the class differs. With `near`, every part of a stationary stream keeps its share
-  too. If nobody lies outside, the one drawn leaves: with q = s = 0 this is the reservoir.
+  same classes; only who of the class differs. With a small `near`, every part of a stationary stream keeps its share
+  too. If nobody lies outside, the one drawn leaves: with q = s = 0 this is the reservoir. All this with `band` "leave":
+  who is handed a place comes later, and the limits follow with a delay, even those of q = 0 or s = 0.
 
 Nothing here knows of tasks. O(1) per example of the stream but for those that enter (the n-th with probability
 size / n), which cost a pass over the slots of their class.
